@@ -1,0 +1,29 @@
+# Two commands do everything: `make run` and `make test`. Each sets up what it needs first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check docs bench clean
+
+run:  ## set up, bring a model up on this device, answer a prompt (then chat, on a terminal)
+	@$(PYTHON) tools/setup_environment.py run
+	@$(BIN)/edgewise up
+
+test:  ## set up and run the tests
+	@$(PYTHON) tools/setup_environment.py test
+	@$(BIN)/python -m pytest
+
+check:  ## lint, format, types, architecture, docs (after `make test`)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+docs:  ## build the documentation
+	$(BIN)/sphinx-build -W -b html docs docs/_build/html
+
+bench:  ## run benchmarks/decode.toml and rewrite the README's table
+	$(BIN)/python -m benchmarks.decode benchmarks/decode.toml
+
+clean:
+	rm -rf .venv .cache docs/_build

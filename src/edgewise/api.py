@@ -1,0 +1,106 @@
+"""The verbs of the Python interface, each one call."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from edgewise.core.recipe import KvType
+from edgewise.device import DeviceProfile
+from edgewise.planner import THIS_DEVICE, Plan
+from edgewise.store import Home
+from edgewise.workflow.chat import Chat
+from edgewise.workflow.context import Context, Report
+from edgewise.workflow.opening import open_session
+from edgewise.workflow.planning import DEFAULT_CONTEXT, PlanRequest, plan_model
+from edgewise.workflow.probing import known_or_measured_device
+from edgewise.workflow.up import UpReport, UpRequest, bring_up
+
+__all__ = ["open", "plan", "probe", "up"]
+
+
+def probe(*, home: Path | None = None, measure_again: bool = False) -> DeviceProfile:
+    """Return what this device is and can do, measured on the first call.
+
+    Raises:
+        AdapterError: the measuring process died.
+        ResourceError: the home cannot be written.
+    """
+    return known_or_measured_device(_context(home), measure_again=measure_again)[0]
+
+
+def plan(
+    model: str | None = None,
+    *,
+    tier: str = THIS_DEVICE,
+    context_length: int = DEFAULT_CONTEXT,
+    kv_type: KvType | str = KvType.F16,
+    app_bytes: int | None = None,
+    home: Path | None = None,
+) -> Plan:
+    """Return whether a model fits a tier, what would make it fit, and how fast it can be.
+
+    Args:
+        model: Name, path or reference; ``None`` for the default model.
+        tier: Name of a tier; this device by default.
+        context_length: Tokens of context to reserve.
+        kv_type: KV cache format, ``f16`` or ``q8_0``.
+        app_bytes: Share of the hosting application, where you know it.
+        home: Home folder, instead of ``EDGEWISE_HOME``.
+
+    Raises:
+        InputError: unknown tier or KV type, malformed reference, missing file.
+        IntegrityError: the file is no sound model.
+        RemoteError: the model cannot be fetched.
+        ResourceError: the home cannot be written.
+    """
+    request = PlanRequest(
+        model=model,
+        tier=tier,
+        context_length=context_length,
+        kv_type=KvType.parse(kv_type),
+        app_bytes=app_bytes,
+    )
+    return plan_model(_context(home), request)
+
+
+def up(
+    model: str | None = None,
+    *,
+    home: Path | None = None,
+    report: Report | None = None,
+    **options: Any,
+) -> UpReport:
+    """Return the report of setting a model up on this device: see ``edgewise up --help``.
+
+    Args:
+        model: Name, path or reference; ``None`` for the default model.
+        home: Home folder, instead of ``EDGEWISE_HOME``.
+        report: Called with each step as it happens.
+        **options: Other fields of :class:`edgewise.workflow.up.UpRequest`.
+
+    Raises:
+        EdgewiseError: a step could not be carried out; a step that said no is in the report.
+    """
+    return bring_up(_context(home, report), UpRequest(model=model, **options))
+
+
+def open(  # noqa: A001 - the verb users expect
+    fingerprint: str | None = None, *, system: str | None = None, home: Path | None = None
+) -> Chat:
+    """Return a conversation with the active model, or with another bundle.
+
+    Args:
+        fingerprint: Start of a fingerprint; ``None`` for the active deployment.
+        system: System message.
+        home: Home folder, instead of ``EDGEWISE_HOME``.
+
+    Raises:
+        InputError: nothing is active, or there is no such bundle.
+        IntegrityError: the bundle is damaged.
+    """
+    return Chat(open_session(_context(home), fingerprint), system=system)
+
+
+def _context(home: Path | None, report: Report | None = None) -> Context:
+    return Context(Home(home) if home is not None else None, report=report)

@@ -1,0 +1,1 @@
+"""The measured path: timing, tuning and filling contexts."""

@@ -1,0 +1,117 @@
+"""The bench's worker: times steps and fills contexts on an engine, without a session around it.
+
+Every loop here is the raw one (engine call, argmax, next call), so it is also the floor that a
+session is compared with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+
+from edgewise.core.request import Message
+from edgewise.errors import UnsupportedError
+from edgewise.run.messages import LoadParams
+from edgewise.run.service import SessionService
+from edgewise.runtimes.host import Emit, Method
+
+if TYPE_CHECKING:
+    from edgewise.runtimes.protocol import MemoryReport
+
+__all__ = ["SERVICE", "BenchService", "FillParams", "StepTimes", "TimeParams"]
+
+SERVICE = "edgewise.bench.service:BenchService"
+
+# Ordinary prose, so that the tokens are ordinary tokens; the project's own words.
+_PROSE = (
+    "The ferry left the harbour before the sun was up, with nine passengers and a crate of "
+    "oranges on deck. Somebody had painted the railing green over the winter, and the wind "
+    "carried the smell of it past the wheelhouse. By noon the coast was a grey line. "
+)
+
+
+class FillParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fill the context, leaving room for ``decode_tokens``."""
+
+    decode_tokens: int = 8
+
+
+class TimeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Time one prefill and some decode steps for each number of threads."""
+
+    threads: tuple[int, ...]
+    prompt_tokens: int
+    decode_tokens: int
+
+
+class StepTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Times for one number of threads; ``decode_ms`` has one entry per step."""
+
+    threads: int
+    prefill_ms: float
+    decode_ms: tuple[float, ...]
+
+
+class BenchService(SessionService):
+    """Measures an engine."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by name."""
+        return {
+            **super().methods(),
+            "fill": Method(FillParams, self._fill),
+            "time": Method(TimeParams, self._time),
+        }
+
+    def loaded(self, params: LoadParams) -> None:
+        """Tokenise the prose once; with text settings, hold what a session's worker holds too."""
+        if params.text is not None:
+            super().loaded(params)
+            self._prompt_builder.tokens((Message(role="user", content="Hello"),))
+        self._config = params.run_config
+        ids = self.engine.tokenize(_PROSE * 4, add_special=True, parse_special=False)
+        repeats = params.run_config.context_length // len(ids) + 1
+        self._prose = ids * repeats
+
+    def _fill(self, params: FillParams, emit: Emit) -> MemoryReport:
+        engine = self.engine
+        engine.rewind(0)
+        count = max(1, engine.context_length - params.decode_tokens)
+        logits = engine.prefill(self._prose[:count], progress=emit)
+        for _ in range(engine.context_length - count):
+            logits = engine.decode(int(logits.argmax()))
+        return engine.memory()
+
+    def _time(self, params: TimeParams, emit: Emit) -> list[StepTimes]:
+        set_threads = getattr(self.engine, "set_threads", None)
+        if set_threads is None and params.threads != (self._config.threads,):
+            raise UnsupportedError(
+                "threads-fixed", "this runtime cannot change its threads after loading"
+            )
+        results = []
+        for threads in params.threads:
+            if set_threads is not None:
+                set_threads(threads)
+            results.append(self._steps(threads, params))
+            emit(threads)
+        return results
+
+    def _steps(self, threads: int, params: TimeParams) -> StepTimes:
+        engine, clock = self.engine, time.perf_counter
+        engine.rewind(0)
+        started = clock()
+        logits = engine.prefill(self._prose[: params.prompt_tokens])
+        prefill_ms = (clock() - started) * 1e3
+        points = [clock()]
+        for _ in range(params.decode_tokens):
+            logits = engine.decode(int(logits.argmax()))
+            points.append(clock())
+        return StepTimes(threads=threads, prefill_ms=prefill_ms, decode_ms=_differences(points))
+
+
+def _differences(points: Sequence[float]) -> tuple[float, ...]:
+    return tuple(float(d) for d in np.diff(np.asarray(points)) * 1e3)

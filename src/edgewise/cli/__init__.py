@@ -1,0 +1,55 @@
+"""The command line: ``edgewise VERB``. Subcommands are imported when they are called."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from edgewise.errors import EdgewiseError, ExitCode
+
+__all__ = ["main"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command line and exit with the code of HOUSE STYLE: see ``edgewise --help``."""
+    arguments = sys.argv[1:] if argv is None else argv
+    sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str]) -> int:
+    import click
+
+    from edgewise.cli.output import print_error
+    from edgewise.cli.root import root
+
+    as_json = "--json" in arguments
+    try:
+        code = root.main(args=arguments, prog_name="edgewise", standalone_mode=False)
+        sys.stdout.flush()
+    except EdgewiseError as error:
+        print_error(error, as_json=as_json)
+        return int(error.exit_code)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except click.ClickException as error:
+        print_error(_usage(error), as_json=as_json)
+        return int(ExitCode.INPUT)
+    except (click.Abort, KeyboardInterrupt):
+        print("interrupted", file=sys.stderr)
+        return int(ExitCode.INTERRUPT)
+    except BrokenPipeError:
+        # The reader went away, e.g. `edgewise … | head`. Nothing is left to tell it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return int(ExitCode.OK)
+    return int(code or 0)
+
+
+def _usage(error: object) -> EdgewiseError:
+    import click
+
+    from edgewise.errors import InputError
+
+    assert isinstance(error, click.ClickException)
+    context = getattr(error, "ctx", None)
+    hint = f"see: {context.command_path} --help" if context is not None else "see: edgewise --help"
+    return InputError("usage", error.format_message(), hint=hint)

@@ -1,0 +1,86 @@
+"""Ask a session and show the outcome: text as it comes, then a line about where it came from."""
+
+from __future__ import annotations
+
+import sys
+
+from edgewise.cli.output import mib, paint, say
+from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
+from edgewise.core.quantity import Quantity, Unknown
+from edgewise.core.request import Request
+from edgewise.errors import ExitCode, error_from_dict
+from edgewise.run.session import Session
+
+__all__ = ["exit_code", "show_answer", "show_outcome"]
+
+
+def show_answer(session: Session, request: Request) -> Outcome:
+    """Ask, with the text on standard output as it comes and the rest on standard error."""
+
+    def show(text: str) -> None:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    outcome = session.ask(request, on_text=show)
+    if isinstance(outcome, Completed | Failed):
+        sys.stdout.write("\n")
+        sys.stdout.flush()
+    show_outcome(outcome)
+    return outcome
+
+
+def show_outcome(outcome: Outcome) -> None:
+    """Print where the answer came from, or why there is none."""
+    provenance = outcome.provenance
+    for event in outcome.events:
+        say(f"{paint('note', 'yellow')}: {event.code}: {event.message}")
+    if isinstance(outcome, Declined):
+        say(f"{paint('declined', 'yellow')}: {'; '.join(outcome.reasons)}")
+        return
+    if isinstance(outcome, Failed):
+        error = error_from_dict(outcome.error)
+        say(f"{paint('failed', 'red')}: {error.code}: {error.message}")
+        for line in error.context.get("native_log", [])[-3:]:
+            say(f"  native: {line}")
+        return
+    tokens, timings = outcome.tokens, outcome.timings
+    cut = {
+        FinishReason.LENGTH: f"cut at the limit of {tokens.completion} tokens",
+        FinishReason.DEADLINE: "cut at the deadline",
+        FinishReason.CANCELLED: "cancelled",
+    }.get(outcome.finish)
+    if cut:
+        say(paint(cut, "yellow"))
+    reused = f" ({tokens.reused} reused)" if tokens.reused else ""
+    peak = outcome.memory_peak_bytes.get("total", Unknown(reason="not read"))
+    parts = [
+        f"{provenance.route.route} by {provenance.policy_version}",
+        provenance.runtime,
+        f"deployment {provenance.fingerprint[:12]}",
+        f"{tokens.prompt} prompt{reused} + {tokens.completion} tokens",
+        f"TTFT {_number(timings.ttft_ms, 'ms')}",
+        _number(timings.decode_tok_s, "tok/s"),
+        f"peak {mib(peak.number)}" if not isinstance(peak, Unknown) else "",
+    ]
+    if provenance.seed is not None:
+        parts.append(f"seed {provenance.seed}")
+    say(paint(" | ".join(part for part in parts if part), "dim"))
+
+
+def exit_code(outcome: Outcome) -> ExitCode:
+    """Return the exit code that the outcome stands for."""
+    if isinstance(outcome, Declined):
+        return ExitCode.NEGATIVE
+    if isinstance(outcome, Failed):
+        return error_from_dict(outcome.error).exit_code
+    if outcome.finish is FinishReason.CANCELLED:
+        return ExitCode.INTERRUPT
+    if outcome.finish is FinishReason.DEADLINE:
+        return ExitCode.RESOURCE
+    return ExitCode.OK
+
+
+def _number(quantity: Quantity, unit: str) -> str:
+    if isinstance(quantity, Unknown):
+        return "" if unit == "tok/s" else "unknown"
+    return f"{quantity.number:,.0f} {unit}"

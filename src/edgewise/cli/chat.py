@@ -1,0 +1,88 @@
+"""``edgewise chat``."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import Any
+
+import click
+
+from edgewise.cli.answer import show_answer
+from edgewise.cli.options import generation_options, request_from
+from edgewise.cli.output import paint, print_error, say
+from edgewise.core.outcome import Completed
+from edgewise.core.request import Message
+from edgewise.errors import EdgewiseError
+from edgewise.run.session import Session
+
+__all__ = ["chat", "converse"]
+
+_HELP = "/reset forgets the conversation, /quit or Ctrl-D leaves, Ctrl-C stops an answer"
+
+
+@click.command()
+@generation_options
+def chat(**options: Any) -> int:
+    """Talk with the active model.
+
+    Ctrl-C stops an answer and keeps the conversation; Ctrl-D leaves.
+    """
+    from edgewise.workflow.context import Context
+    from edgewise.workflow.opening import open_session
+
+    system, fingerprint = options.pop("system"), options.pop("fingerprint")
+    with open_session(Context(), fingerprint) as session:
+        converse(session, options, system=system)
+    return 0
+
+
+def converse(session: Session, options: dict[str, Any], *, system: str | None = None) -> None:
+    """Read prompts and answer them until the input ends."""
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401 - gives input() line editing and history
+
+    start = [Message(role="system", content=system)] if system else []
+    messages = list(start)
+    say(paint(f"{session.bundle.model}. {_HELP}", "dim"))
+    while True:
+        line = _read()
+        if line is None or line in {"/quit", "/exit"}:
+            return
+        if line == "/reset":
+            messages = list(start)
+            say(paint("the conversation is forgotten", "dim"))
+        elif line == "/help":
+            say(_HELP)
+        elif line:
+            messages = _turn(session, options, messages, line)
+
+
+def _read() -> str | None:
+    sys.stdout.flush()
+    while True:
+        try:
+            return input(paint("> ", "bold", stream=sys.stdout)).strip()
+        except EOFError:
+            say()
+            return None
+        except KeyboardInterrupt:
+            say()
+        except UnicodeDecodeError:
+            say("that line is not valid UTF-8; it was ignored")
+
+
+def _turn(
+    session: Session, options: dict[str, Any], messages: list[Message], line: str
+) -> list[Message]:
+    try:
+        asked = [*messages, Message(role="user", content=line)]
+        outcome = show_answer(session, request_from(tuple(asked), options))
+    except EdgewiseError as error:
+        print_error(error, as_json=False)
+        if error.code == "prompt-too-long":
+            say("the conversation no longer fits the context: /reset forgets it")
+        return messages
+    if isinstance(outcome, Completed) and outcome.text:
+        return [*asked, Message(role="assistant", content=outcome.text)]
+    return messages

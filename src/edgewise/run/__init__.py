@@ -1,0 +1,1 @@
+"""Sessions: admission, the decode loop, streaming, cancellation."""

@@ -1,0 +1,126 @@
+"""The session's worker: one engine, loaded once, answering one request at a time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from edgewise.errors import AdapterError
+from edgewise.run.generation import Generator
+from edgewise.run.messages import Generated, GenerateParams, Loaded, LoadParams
+from edgewise.run.prompt import PromptBuilder
+from edgewise.runtimes import registry
+from edgewise.runtimes.host import Emit, Method
+from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.worker import WorkerProcess
+
+if TYPE_CHECKING:
+    from edgewise.runtimes.protocol import Engine, MemoryReport, PartitionReport
+
+__all__ = ["SERVICE", "EngineService", "SessionService", "capabilities_in_worker"]
+
+SERVICE = "edgewise.run.service:SessionService"
+
+
+class EngineService:
+    """Loads an engine and reports on it; the base of every service that runs one."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by name."""
+        return {
+            "capabilities": Method(str, self._capabilities),
+            "prepare": Method(str, self._prepare),
+            "load": Method(LoadParams, self._load),
+            "memory": Method(None, self._memory),
+            "partition": Method(None, self._partition),
+        }
+
+    @property
+    def engine(self) -> Engine:
+        """Return the loaded engine.
+
+        Raises:
+            AdapterError: nothing is loaded yet.
+        """
+        if self._engine is None:
+            raise AdapterError(
+                "engine-not-loaded", "the worker was asked before a model was loaded"
+            )
+        return self._engine
+
+    def cancel(self) -> None:
+        """Abort the running call."""
+        if self._engine is not None:
+            self._engine.cancel()
+
+    def clear_cancel(self) -> None:
+        """Get ready for the next call."""
+        if self._engine is not None:
+            self._engine.clear_cancel()
+
+    def _capabilities(self, runtime: str, _emit: Emit) -> Capabilities:
+        return registry.adapter(runtime).capabilities()
+
+    def _prepare(self, runtime: str, _emit: Emit) -> None:
+        """Load the native library, so that loading the artifact is all that is left."""
+        registry.adapter(runtime).prepare()
+
+    def _load(self, params: LoadParams, _emit: Emit) -> Loaded:
+        started = time.perf_counter()
+        runtime = registry.adapter(params.runtime)
+        engine = runtime.engine(Path(params.artifact), params.run_config)
+        self._engine = engine
+        self.loaded(params)
+        return Loaded(vocab_size=engine.vocab_size, load_ms=(time.perf_counter() - started) * 1e3)
+
+    def loaded(self, params: LoadParams) -> None:
+        """Prepare what a subclass needs beside the engine."""
+
+    def _memory(self, _params: None, _emit: Emit) -> MemoryReport:
+        return self.engine.memory()
+
+    def _partition(self, _params: None, _emit: Emit) -> PartitionReport:
+        return self.engine.partition()
+
+
+class SessionService(EngineService):
+    """Generates answers."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by name."""
+        return {**super().methods(), "generate": Method(GenerateParams, self._generate)}
+
+    def loaded(self, params: LoadParams) -> None:
+        """Compile the template and prepare the decode loop."""
+        if params.text is None:
+            raise AdapterError("load-incomplete", "a session needs the model's text settings")
+        self._prompt_builder = PromptBuilder(self.engine, params.text)
+        self._generator = Generator(self.engine, params.text.end_token_ids)
+
+    def _generate(self, params: GenerateParams, emit: Any) -> Generated:
+        return self._generator.generate(self._prompt_builder.tokens(params.messages), params, emit)
+
+
+def capabilities_in_worker(runtime: str) -> Capabilities:
+    """Return what a runtime can do here, found out in a process of its own.
+
+    A library that crashes on load takes its worker down, not the caller; the result says so.
+
+    Raises:
+        UnsupportedError: no such runtime is registered.
+        ResourceError: the process cannot be started.
+    """
+    registry.adapter(runtime)
+    worker = WorkerProcess(SERVICE)
+    try:
+        return worker.call("capabilities", runtime, Capabilities)
+    except AdapterError as error:
+        return Capabilities(
+            runtime=runtime, version=None, can_export=False, can_run=False, reason=error.message
+        )
+    finally:
+        worker.close()

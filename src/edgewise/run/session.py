@@ -1,0 +1,243 @@
+"""A session: a conversation partner over one deployment, in a worker process of its own.
+
+Order of an answer: read the device's state, route, admit, verify the artifact, load, generate.
+Nothing is loaded for a request that is declined. The artifact's digest is checked on every load,
+while the worker starts up, and no native code reads the file before it has passed.
+
+Invariants: every request ends in one outcome; after a crash, a hang or a cancel the next request
+works; closing the session ends the worker.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, Self
+
+from edgewise.core.bundle import Bundle
+from edgewise.core.canonical import file_digest
+from edgewise.core.outcome import (
+    Declined,
+    Failed,
+    Outcome,
+    Provenance,
+    Route,
+    RouteDecision,
+)
+from edgewise.core.recipe import RunConfig
+from edgewise.core.request import Request, Sampling
+from edgewise.core.state import DeviceState
+from edgewise.device.process import peak_resident_bytes
+from edgewise.errors import AdapterError, InputError, IntegrityError
+from edgewise.run.accounting import Clock, completed
+from edgewise.run.messages import Chunk, Generated, GenerateParams, Loaded, LoadParams, Notice
+from edgewise.run.sampler import draw_seed
+from edgewise.run.service import SERVICE
+from edgewise.runtimes import registry
+from edgewise.runtimes.worker import PendingCall, WorkerProcess
+
+__all__ = ["Decide", "OnText", "Session"]
+
+OnText = Callable[[str], None]
+_LOAD_TIMEOUT_S = 600.0
+
+
+class Decide(Protocol):
+    """The router, bound to a policy and to the deployment's evidence."""
+
+    def __call__(self, request: Request, state: DeviceState, *, resident: bool) -> RouteDecision:
+        """Return the route of a request."""
+        ...
+
+
+class Session:
+    """Answers requests with one bundle. One request at a time; ``cancel`` from any thread."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        artifact: Path,
+        *,
+        device: str,
+        decide: Decide,
+        read_state: Callable[[], DeviceState],
+    ) -> None:
+        self.bundle = bundle
+        self._artifact = artifact
+        self._device = device
+        self._decide = decide
+        self._read_state = read_state
+        self._worker: WorkerProcess | None = None
+        self._loaded = False
+        self._pending: PendingCall | None = None
+        self._busy = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def ask(self, request: Request, *, on_text: OnText | None = None) -> Outcome:
+        """Return the outcome of a request; its text also goes to ``on_text`` as it comes.
+
+        An interrupt (``KeyboardInterrupt``) while generating cancels the answer, and the outcome
+        says so; a second one ends the worker.
+
+        Raises:
+            InputError: the prompt does not fit the context, or another request is running.
+            IntegrityError: the artifact's bytes are not those of the fingerprint.
+            UnsupportedError: the runtime is not installed.
+            ResourceError: the worker cannot be started.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise InputError("session-busy", "this session is answering another request")
+        try:
+            return self._ask(request, on_text)
+        finally:
+            self._pending = None
+            self._busy.release()
+
+    def cancel(self) -> None:
+        """Cancel the running answer, if there is one. Callable from any thread."""
+        pending = self._pending
+        if pending is not None:
+            pending.cancel()
+
+    def close(self) -> None:
+        """End the worker."""
+        worker, self._worker, self._loaded = self._worker, None, False
+        if worker is not None:
+            worker.close()
+
+    @property
+    def worker_pid(self) -> int | None:
+        """Return the process id of the worker, while there is one."""
+        return self._worker.pid if self._worker is not None else None
+
+    def _ask(self, request: Request, on_text: OnText | None) -> Outcome:
+        clock = Clock()
+        resident = self._loaded and self._worker is not None and self._worker.alive
+        decision = self._decide(request, self._read_state(), resident=resident)
+        provenance = self._provenance(decision)
+        if decision.route is not Route.LOCAL:
+            return Declined(reasons=decision.reasons, provenance=provenance)
+        pieces: list[str] = []
+
+        def take(notice: Notice) -> None:
+            if isinstance(notice, Chunk):
+                if not pieces:
+                    clock.first_text()
+                pieces.append(notice.text)
+                if on_text is not None:
+                    on_text(notice.text)
+
+        try:
+            worker = self._ready_worker()
+            clock.ready()
+            generated = self._generate(worker, request, take, clock)
+        except AdapterError as error:
+            self.close()
+            return Failed(
+                error=error.to_dict(), partial_text="".join(pieces), provenance=provenance
+            )
+        return completed(
+            "".join(pieces), generated, clock, provenance, app_peak_bytes=peak_resident_bytes()
+        )
+
+    def _generate(
+        self,
+        worker: WorkerProcess,
+        request: Request,
+        take: Callable[[Notice], None],
+        clock: Clock,
+    ) -> Generated:
+        params = GenerateParams(
+            messages=request.messages,
+            max_tokens=request.max_tokens,
+            sampling=_seeded(request.sampling),
+            stop=request.stop,
+            deadline_s=clock.left_s(request.deadline_s),
+        )
+        pending = self._pending = worker.start("generate", params)
+        try:
+            return pending.result(Generated, notice=Notice, on_notice=take)
+        except KeyboardInterrupt:
+            pending.cancel()
+        try:
+            return pending.result(Generated, notice=Notice, on_notice=take)
+        except KeyboardInterrupt:
+            self.close()
+            raise
+
+    def _ready_worker(self) -> WorkerProcess:
+        if self._worker is not None and self._loaded and self._worker.alive:
+            return self._worker
+        self.close()
+        deployment = self.bundle.deployment
+        runtime = registry.adapter(deployment.runtime.name)
+        config = deployment.compute.run_config
+        self._worker = worker = WorkerProcess(
+            SERVICE, environment=runtime.worker_environment(config)
+        )
+        preparing = worker.start("prepare", deployment.runtime.name)
+        try:
+            self._verify_artifact()
+            preparing.result(type(None))
+            worker.call("load", self._load_params(config), Loaded, timeout_s=_LOAD_TIMEOUT_S)
+        except BaseException:
+            self.close()
+            raise
+        self._loaded = True
+        return worker
+
+    def _load_params(self, config: RunConfig) -> LoadParams:
+        return LoadParams(
+            runtime=self.bundle.deployment.runtime.name,
+            artifact=str(self._artifact),
+            run_config=config,
+            text=self.bundle.text,
+        )
+
+    def _verify_artifact(self) -> None:
+        expected = self.bundle.deployment.artifact.sha256
+        try:
+            actual = file_digest(self._artifact)
+        except OSError as error:
+            raise IntegrityError(
+                "artifact-missing",
+                f"the active model's file cannot be read: {error.strerror}",
+                context={"path": str(self._artifact)},
+                hint="set it up again: edgewise up",
+            ) from error
+        if actual != expected:
+            raise IntegrityError(
+                "artifact-corrupt",
+                "the active model's file has changed since it was qualified",
+                context={"path": str(self._artifact), "expected": expected, "actual": actual},
+                hint="set it up again: edgewise up",
+            )
+
+    def _provenance(self, decision: RouteDecision) -> Provenance:
+        deployment = self.bundle.deployment
+        return Provenance(
+            route=decision,
+            fingerprint=self.bundle.fingerprint,
+            policy_version=decision.policy_version,
+            runtime=f"{deployment.runtime.name} {deployment.runtime.version}",
+            device=self._device,
+            template=self.bundle.text.template_name,
+        )
+
+
+def _seeded(sampling: Sampling) -> Sampling:
+    if sampling.temperature == 0 or sampling.seed is not None:
+        return sampling
+    return Sampling(
+        temperature=sampling.temperature,
+        top_k=sampling.top_k,
+        top_p=sampling.top_p,
+        min_p=sampling.min_p,
+        seed=draw_seed(),
+    )

@@ -1,0 +1,1 @@
+"""Runtimes: the protocol they follow, the registry that finds them, the worker they run in."""

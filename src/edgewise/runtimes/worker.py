@@ -1,0 +1,267 @@
+"""The session's side of a worker process: start it, call it, cancel, detect its death, kill it.
+
+Invariants: every call ends by a result, a typed error, or a kill within its time limit; what a
+dead worker leaves behind is one :class:`~edgewise.errors.AdapterError` with its exit status and
+last native messages; :meth:`WorkerProcess.close` always ends the process.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from edgewise.errors import AdapterError, EdgewiseError, ResourceError, error_from_dict
+from edgewise.runtimes import wire
+from edgewise.runtimes.host import MEMORY_LIMIT_VARIABLE
+
+__all__ = ["PendingCall", "WorkerProcess"]
+
+_STDERR_LINES = 40
+_CLOSE_TIMEOUT_S = 2.0
+# Without any frame for this long a worker counts as hung. Prefill reports after every step, so
+# only one native step has to fit in.
+IDLE_TIMEOUT_S = 120.0
+
+T = TypeVar("T")
+
+
+class WorkerProcess:
+    """One worker process running one service, one call at a time."""
+
+    def __init__(
+        self,
+        service: str,
+        *,
+        environment: Mapping[str, str] | None = None,
+        memory_limit_bytes: int | None = None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> None:
+        """Start the process; it is ready to be called at once.
+
+        Args:
+            service: ``module:attribute`` of the service, importable in the worker.
+            environment: Variables to set before exec, over the session's own.
+            memory_limit_bytes: Most anonymous memory the worker may allocate.
+            idle_timeout_s: Silence after which a running call counts as hung.
+
+        Raises:
+            ResourceError: the process cannot be started.
+        """
+        variables = {**os.environ, **(environment or {})}
+        if memory_limit_bytes is not None:
+            variables[MEMORY_LIMIT_VARIABLE] = str(memory_limit_bytes)
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-X", "utf8", "-m", "edgewise.runtimes.host", service],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=variables,
+            )
+        except OSError as error:
+            raise ResourceError(
+                "worker-start-failed", f"the worker process cannot be started: {error}"
+            ) from error
+        self._idle_timeout_s = idle_timeout_s
+        self._frames: queue.SimpleQueue[wire.Response | AdapterError | None] = queue.SimpleQueue()
+        self._stderr: collections.deque[str] = collections.deque(maxlen=_STDERR_LINES)
+        self._write_lock = threading.Lock()
+        self._next_id = 0
+        self._threads = [
+            threading.Thread(target=target, name=name, daemon=True)
+            for target, name in ((self._read, "frames"), (self._drain, "stderr"))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def pid(self) -> int:
+        """Return the process id."""
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        """Return whether the process still runs."""
+        return self._process.poll() is None
+
+    def start(self, method: str, params: Any = None) -> PendingCall:
+        """Send a call and return a handle; collect the result with :meth:`PendingCall.result`.
+
+        Raises:
+            AdapterError: the worker is dead.
+        """
+        self._next_id += 1
+        call = wire.Call(self._next_id, method, wire.encode_value(params))
+        self._send(call)
+        return PendingCall(self, call.id, method)
+
+    def call(
+        self, method: str, params: Any, result: type[T], *, timeout_s: float | None = None
+    ) -> T:
+        """Send a call, wait, and return its result.
+
+        Raises:
+            EdgewiseError: the error the worker raised, with its own type.
+            AdapterError: the worker died or hung; it is gone afterwards.
+        """
+        return self.start(method, params).result(result, timeout_s=timeout_s)
+
+    def kill(self) -> None:
+        """End the process without asking."""
+        self._process.kill()
+        self._process.wait()
+
+    def close(self) -> None:
+        """End the process: close its input, and kill it if that does not do."""
+        if self._process.stdin is not None:
+            try:
+                self._process.stdin.close()
+            except OSError:
+                self._process.kill()
+        try:
+            self._process.wait(_CLOSE_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(_CLOSE_TIMEOUT_S)
+        for stream in (self._process.stdout, self._process.stderr):
+            if stream is not None:
+                stream.close()
+
+    def _send(self, frame: wire.Request) -> None:
+        stdin = self._process.stdin
+        assert stdin is not None
+        try:
+            with self._write_lock:
+                wire.write_frame(stdin, frame)  # type: ignore[arg-type]
+        except (OSError, ValueError) as error:
+            raise self._death() from error
+
+    def _next_frame(self, method: str, timeout_s: float) -> wire.Response:
+        try:
+            frame = self._frames.get(timeout=timeout_s)
+        except queue.Empty:
+            self.kill()
+            raise AdapterError(
+                "worker-hung",
+                f"the worker said nothing for {timeout_s:g} s during {method} and was ended",
+                context={"pid": self.pid, "native_log": list(self._stderr)},
+                retryable=True,
+            ) from None
+        if frame is None:
+            raise self._death()
+        if isinstance(frame, AdapterError):
+            self.kill()
+            raise frame
+        return frame
+
+    def _death(self) -> AdapterError | ResourceError:
+        status = self._process.wait()
+        for thread in self._threads:
+            thread.join(_CLOSE_TIMEOUT_S)
+        context = {"pid": self.pid, "exit_status": status, "native_log": list(self._stderr)}
+        if status == -signal.SIGKILL:
+            return AdapterError(
+                "worker-killed",
+                "the worker was killed from outside, perhaps because memory ran out",
+                context=context,
+                hint="look for an out-of-memory kill in the system log; use a smaller context",
+                retryable=True,
+            )
+        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
+        return AdapterError(
+            "worker-crashed", f"the worker ended with {how}", context=context, retryable=True
+        )
+
+    def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        try:
+            while (body := wire.read_frame(stdout)) is not None:  # type: ignore[arg-type]
+                self._frames.put(wire.decode_response(body))
+        except AdapterError as error:
+            self._frames.put(error)
+        except (OSError, ValueError):
+            pass  # the pipe was closed under us: the end of the stream, handled below
+        self._frames.put(None)
+
+    def _drain(self) -> None:
+        stderr = self._process.stderr
+        assert stderr is not None
+        try:
+            for line in stderr:
+                self._stderr.append(line.decode("utf-8", "replace").rstrip())
+        except (OSError, ValueError):
+            return
+
+
+class PendingCall:
+    """A call that runs in the worker."""
+
+    def __init__(self, worker: WorkerProcess, call_id: int, method: str) -> None:
+        self._worker = worker
+        self._id = call_id
+        self._method = method
+
+    def cancel(self) -> None:
+        """Ask the worker to abort the call. The result still has to be collected.
+
+        Raises:
+            AdapterError: the worker is dead.
+        """
+        self._worker._send(wire.Cancel(self._id))  # noqa: SLF001 - one unit
+
+    def result(
+        self,
+        result: type[T],
+        *,
+        notice: Any = None,
+        on_notice: Callable[[Any], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> T:
+        """Wait for the call to end and return its result.
+
+        Args:
+            result: Type of the result.
+            notice: Type of the notices on the way.
+            on_notice: Called with each notice.
+            timeout_s: Longest silence, if another than the worker's own.
+
+        Raises:
+            EdgewiseError: the error the worker raised, with its own type.
+            AdapterError: the worker died or hung; it is gone afterwards.
+        """
+        limit = timeout_s if timeout_s is not None else self._worker._idle_timeout_s  # noqa: SLF001
+        while True:
+            frame = self._worker._next_frame(self._method, limit)  # noqa: SLF001
+            if frame.id != self._id:
+                continue  # the tail of a call that was abandoned by an exception
+            if isinstance(frame, wire.Failure):
+                raise _with_method(error_from_dict(frame.error), self._method)
+            value_type = notice if isinstance(frame, wire.Notice) else result
+            try:
+                value = msgspec.msgpack.decode(frame.value, type=value_type)
+            except msgspec.MsgspecError as error:
+                self._worker.kill()
+                raise AdapterError(
+                    "frame-invalid", f"the worker's answer to {self._method} cannot be read"
+                ) from error
+            if isinstance(frame, wire.Reply):
+                return value
+            if on_notice is not None:
+                on_notice(value)
+
+
+def _with_method(error: EdgewiseError, method: str) -> EdgewiseError:
+    error.context.setdefault("worker_method", method)
+    return error

@@ -1,0 +1,222 @@
+"""The home on disk: where things lie, and how they get there whole.
+
+Layout, under ``EDGEWISE_HOME`` (or the platform's data folder):
+
+    staging/                     downloads and builds in progress; safe to delete
+    blobs/<sha256>               files by content
+    checkpoints/<sha256>.json    where a blob came from
+    bundles/<fingerprint>/       complete sets that are activated together
+    evidence/<sha256>.json       append-only
+    active                       fingerprint of the active bundle
+
+Invariants: a file under a final name is complete and synced; two processes may use one home;
+whatever a killed process leaves behind lies in ``staging`` and harms nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from edgewise.core.canonical import file_digest
+from edgewise.errors import EdgewiseError, IntegrityError, ResourceError
+
+__all__ = ["HOME_VARIABLE", "Home", "default_home", "storage_error"]
+
+HOME_VARIABLE = "EDGEWISE_HOME"
+_LOCK_TIMEOUT_S = 600.0
+
+
+def default_home() -> Path:
+    """Return the folder that ``EDGEWISE_HOME`` names, or the platform's data folder."""
+    named = os.environ.get(HOME_VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    import platformdirs  # noqa: PLC0415 - not needed when the variable is set
+
+    return Path(platformdirs.user_data_dir("edgewise", appauthor=False))
+
+
+def storage_error(error: OSError, path: Path, doing: str) -> EdgewiseError:
+    """Return the typed error for a failed write below ``path``."""
+    context = {"path": str(path), "errno": error.errno}
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        free = _free_bytes(path)
+        return ResourceError(
+            "disk-full",
+            f"the disk is full while {doing}",
+            context={**context, "free_bytes": free},
+            hint="free some space, or point EDGEWISE_HOME at another volume",
+            retryable=True,
+        )
+    if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
+        return ResourceError(
+            "home-not-writable",
+            f"{path} cannot be written while {doing}: {error.strerror}",
+            context=context,
+            hint=f"make it writable, or set {HOME_VARIABLE} to a folder that is",
+        )
+    return ResourceError("storage-failed", f"{doing} failed: {error.strerror}", context=context)
+
+
+def _free_bytes(path: Path) -> int | None:
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    try:
+        return shutil.disk_usage(path).free
+    except OSError:
+        return None
+
+
+class Home:
+    """One home folder. Creating the object touches nothing."""
+
+    def __init__(self, root: Path | None = None) -> None:
+        self.root = (root or default_home()).absolute()
+
+    @property
+    def staging(self) -> Path:
+        """Return the folder for work in progress."""
+        return self.root / "staging"
+
+    def folder(self, *names: str) -> Path:
+        """Return a folder below the root, made if need be.
+
+        Raises:
+            ResourceError: the home cannot be written.
+        """
+        path = self.root.joinpath(*names)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise storage_error(error, path, "making the home folder") from error
+        return path
+
+    @contextlib.contextmanager
+    def lock(
+        self,
+        name: str,
+        *,
+        timeout_s: float = _LOCK_TIMEOUT_S,
+        on_wait: Callable[[], None] = lambda: None,
+    ) -> Iterator[None]:
+        """Hold an exclusive lock among processes for the time of the block.
+
+        Args:
+            name: Name of the lock.
+            timeout_s: Longest wait.
+            on_wait: Called once when another process holds it, before waiting.
+
+        Raises:
+            ResourceError: another process held it for longer than ``timeout_s``.
+        """
+        import filelock  # noqa: PLC0415 - only commands that write need it
+
+        path = self.folder("locks") / f"{name}.lock"
+        lock = filelock.FileLock(path)
+        try:
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                on_wait()
+                lock.acquire(timeout=timeout_s)
+        except filelock.Timeout as error:
+            raise ResourceError(
+                "lock-timeout",
+                f"another process has held the {name} lock for {timeout_s:g} s",
+                context={"lock": str(path)},
+                hint="wait for it to end, or end it",
+                retryable=True,
+            ) from error
+        except OSError as error:
+            raise storage_error(error, path, f"taking the {name} lock") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @contextlib.contextmanager
+    def work_folder(self) -> Iterator[Path]:
+        """Give a fresh folder in staging and remove it afterwards, whatever happens."""
+        staging = self.folder("staging")
+        try:
+            path = Path(tempfile.mkdtemp(prefix="work-", dir=staging))
+        except OSError as error:
+            raise storage_error(error, staging, "making a work folder") from error
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    def write(self, path: Path, data: bytes) -> None:
+        """Put ``data`` at ``path`` in one step: complete and synced, or not at all.
+
+        Raises:
+            ResourceError: the disk is full or cannot be written.
+        """
+        self.folder(*path.parent.relative_to(self.root).parts)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        try:
+            with temporary.open("xb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            raise storage_error(error, path, f"writing {path.name}") from error
+
+    def blob(self, sha256: str) -> Path:
+        """Return where the blob with this digest lies, or would."""
+        return self.root / "blobs" / sha256
+
+    def adopt(self, file: Path, sha256: str) -> Path:
+        """Move a finished file, whose digest is known to be ``sha256``, into the blobs.
+
+        Raises:
+            ResourceError: the home cannot be written.
+        """
+        self.folder("blobs")
+        target = self.blob(sha256)
+        try:
+            if target.exists() and target.stat().st_size == file.stat().st_size:
+                file.unlink()
+            else:
+                with file.open("rb") as stream:
+                    os.fsync(stream.fileno())
+                file.chmod(0o444)
+                file.replace(target)
+        except OSError as error:
+            raise storage_error(error, target, "storing a file") from error
+        return target
+
+    def verified_blob(self, sha256: str) -> Path:
+        """Return a blob's path after reading it whole and checking its digest.
+
+        Raises:
+            IntegrityError: it is missing, or its bytes have changed.
+        """
+        path = self.blob(sha256)
+        try:
+            actual = file_digest(path)
+        except OSError as error:
+            raise IntegrityError(
+                "blob-missing",
+                f"the stored file {sha256[:12]} cannot be read: {error.strerror}",
+                context={"path": str(path)},
+                hint="fetch it again: edgewise fetch MODEL",
+            ) from error
+        if actual != sha256:
+            raise IntegrityError(
+                "blob-corrupt",
+                f"the stored file {sha256[:12]} has changed since it was written",
+                context={"path": str(path), "expected": sha256, "actual": actual},
+                hint="remove it and fetch the model again",
+            )
+        return path

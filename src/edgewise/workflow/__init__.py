@@ -1,0 +1,1 @@
+"""Workflows: the stages joined, each step reported and recorded as evidence."""

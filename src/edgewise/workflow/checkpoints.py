@@ -1,0 +1,234 @@
+"""Checkpoints of a home: fetched once, kept by content, described from their own metadata."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from edgewise.core.bundle import TextSettings
+from edgewise.core.canonical import canonical_json, is_digest
+from edgewise.core.fingerprint import CheckpointIdentity
+from edgewise.errors import IntegrityError, UnsupportedError
+from edgewise.models.architecture import ModelShape, model_shape
+from edgewise.models.gguf import read_gguf
+from edgewise.models.sources import default_model, fetch, parse_reference, registry_models
+from edgewise.models.sources.reference import CheckpointReference, FileReference
+from edgewise.models.template import chat_template
+from edgewise.models.tokenizer import TokenizerIdentity, tokenizer_identity
+from edgewise.workflow.context import Context, Step
+
+if TYPE_CHECKING:
+    from edgewise.models.gguf_types import GgufFile
+    from edgewise.models.sources import FetchedCheckpoint, Progress
+
+__all__ = ["Checkpoint", "Description", "describe", "fetch_checkpoint", "text_settings"]
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The record of a checkpoint in the store.
+
+    Attributes:
+        reference: What was asked for.
+        revision: The immutable revision that was got.
+        sha256: Digest of the file, under which its blob lies.
+        size_bytes: Size of the file.
+        pinned: Whether the digest was known beforehand; otherwise it is trusted on first use.
+        licence: Licence the source states, if any.
+    """
+
+    schema_version: int = 1
+    reference: str
+    revision: str
+    sha256: str
+    size_bytes: int
+    pinned: bool
+    licence: str | None = None
+
+    @property
+    def identity(self) -> CheckpointIdentity:
+        """Return what the fingerprint covers."""
+        return CheckpointIdentity(
+            reference=self.reference, revision=self.revision, sha256=self.sha256
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """What a model's file says. ``shape`` is ``None`` where no shape rules exist."""
+
+    file: GgufFile
+    shape: ModelShape | None
+    shape_missing: str
+    tokenizer: TokenizerIdentity
+
+
+def fetch_checkpoint(context: Context, model: str | None, *, offline: bool = False) -> Checkpoint:
+    """Return the checkpoint a reference names, fetched if the home does not have it.
+
+    A reference that names immutable content (a registry model, a pinned version) is served from
+    the home without asking anybody.
+
+    Args:
+        context: Home and report.
+        model: Reference as :func:`parse_reference` takes it; ``None`` for the default model.
+        offline: Use no network.
+
+    Raises:
+        InputError: the reference is malformed or names nothing.
+        IntegrityError: the bytes are not what was promised, or no sound model.
+        RemoteError: the source failed.
+        ResourceError: the disk is full or cannot be written, or a lock timed out.
+    """
+    reference = parse_reference(model or default_model())
+    if (known := _reusable(context, reference)) is not None:
+        return known
+
+    def waiting() -> None:
+        message = "waiting for another process that is fetching it"
+        context.report(Step(stage="fetch", status="note", message=message))
+
+    with context.home.lock(f"fetch-{_key(reference.canonical)[:16]}", on_wait=waiting):
+        if (known := _reusable(context, reference)) is not None:
+            return known  # the other process has just finished
+        context.report(Step(stage="fetch", status="start", message=reference.canonical))
+        fetched = fetch(
+            reference,
+            context.home.folder("staging", "fetch"),
+            progress=lambda p: context.report(_step(p)),
+            offline=offline,
+        )
+        return _keep(context, fetched)
+
+
+def _reusable(context: Context, reference: CheckpointReference) -> Checkpoint | None:
+    """Return the stored checkpoint of a reference, verified, if it can stand for it."""
+    known = _known(context, reference.canonical)
+    if known is None or isinstance(reference, FileReference):
+        return None  # a local file may have changed since
+    if not context.home.blob(known.sha256).exists():
+        return None
+    context.home.verified_blob(known.sha256)
+    context.report(Step(stage="fetch", status="reused", message=_describe(known)))
+    return known
+
+
+def _keep(context: Context, fetched: FetchedCheckpoint) -> Checkpoint:
+    checkpoint = Checkpoint(
+        reference=fetched.reference,
+        revision=fetched.revision,
+        sha256=fetched.sha256,
+        size_bytes=fetched.size_bytes,
+        pinned=fetched.pinned,
+        licence=fetched.licence,
+    )
+    read_gguf(fetched.path)  # nothing hostile gets a place in the store
+    context.home.adopt(fetched.path, fetched.sha256)
+    path = context.home.root / "checkpoints" / f"{_key(checkpoint.reference)}.json"
+    context.home.write(path, canonical_json(checkpoint))
+    context.report(Step(stage="fetch", status="done", message=_describe(checkpoint)))
+    return checkpoint
+
+
+def describe(path: Path) -> Description:
+    """Return what a model's file says about itself.
+
+    Raises:
+        InputError: there is no such file.
+        IntegrityError: it is no sound model file.
+    """
+    file = read_gguf(path)
+    shape: ModelShape | None = None
+    missing = ""
+    try:
+        shape = model_shape(file)
+    except UnsupportedError as error:
+        missing = error.message
+    return Description(
+        file=file, shape=shape, shape_missing=missing, tokenizer=tokenizer_identity(file)
+    )
+
+
+def text_settings(description: Description, *, template: str | None = None) -> TextSettings:
+    """Return how messages become tokens for this model.
+
+    Args:
+        description: The model.
+        template: Name of a built-in template to use when the model has none.
+
+    Raises:
+        UnsupportedError: the model has no template and none was named.
+        IntegrityError: its template or tokenizer is malformed.
+    """
+    chosen = chat_template(description.file, allow_builtin=template)
+    tokenizer = description.tokenizer
+    by_id = {number: text for text, number in tokenizer.special_tokens.items()}
+    if not tokenizer.end_token_ids:
+        raise IntegrityError(
+            "end-token-missing",
+            "the model names no token that ends an answer; it would run to the limit every time",
+            context={"path": description.file.path},
+        )
+    return TextSettings(
+        template_name=chosen.name,
+        template_source=chosen.source,
+        bos_token="" if tokenizer.bos_id is None else by_id.get(tokenizer.bos_id, ""),
+        eos_token="" if tokenizer.eos_id is None else by_id.get(tokenizer.eos_id, ""),
+        add_bos=_adds_bos(tokenizer),
+        end_token_ids=tokenizer.end_token_ids,
+        special_tokens=tuple(sorted(tokenizer.special_tokens)),
+    )
+
+
+def _adds_bos(tokenizer: TokenizerIdentity) -> bool:
+    if tokenizer.add_bos is not None:
+        return tokenizer.add_bos
+    return tokenizer.kind == "llama"  # llama.cpp's default for SentencePiece vocabularies
+
+
+def _known(context: Context, reference: str) -> Checkpoint | None:
+    path = context.home.root / "checkpoints" / f"{_key(reference)}.json"
+    try:
+        checkpoint = msgspec.json.decode(path.read_bytes(), type=Checkpoint)
+    except OSError:
+        return None
+    except msgspec.MsgspecError as error:
+        raise IntegrityError(
+            "checkpoint-record-corrupt",
+            f"the record of {reference} is damaged",
+            context={"path": str(path)},
+            hint="remove the file; the model is then fetched again",
+        ) from error
+    return checkpoint if is_digest(checkpoint.sha256) else None
+
+
+def _key(reference: str) -> str:
+    import hashlib  # noqa: PLC0415
+
+    return hashlib.sha256(reference.encode()).hexdigest()
+
+
+def _describe(checkpoint: Checkpoint) -> str:
+    trust = "digest pinned" if checkpoint.pinned else "digest trusted on first use"
+    return f"{checkpoint.reference}, SHA-256 {checkpoint.sha256[:12]}, {trust}"
+
+
+def _step(progress: Progress) -> Step:
+    message = progress.note or str(progress.phase)
+    return Step(
+        stage="fetch",
+        status="note" if progress.note else "progress",
+        message=message,
+        done=progress.done_bytes,
+        total=progress.total_bytes,
+        unit="bytes",
+    )
+
+
+def model_name(model: str | None) -> str:
+    """Return a display name for a reference."""
+    known = registry_models()
+    name = model or default_model()
+    return known[name].title if name in known else name

@@ -1,0 +1,112 @@
+"""From the results of the stages to a deployment with its fingerprint, and to a bundle."""
+
+from __future__ import annotations
+
+from edgewise.build import BuildReceipt
+from edgewise.core.bundle import Bundle, TextSettings
+from edgewise.core.canonical import digest_of
+from edgewise.core.fingerprint import (
+    ArtifactIdentity,
+    ComputeIdentity,
+    Deployment,
+    EnvironmentIdentity,
+    ExportIdentity,
+    PolicyIdentity,
+    RuntimeIdentity,
+    TextIdentity,
+)
+from edgewise.core.ledger import MemoryLedger
+from edgewise.core.quantity import Quantity, Unknown
+from edgewise.core.recipe import RunConfig
+from edgewise.device import DeviceProfile
+from edgewise.route import DEFAULT_POLICY
+from edgewise.runtimes import registry
+from edgewise.runtimes.protocol import PartitionReport
+from edgewise.workflow.checkpoints import Checkpoint, Description
+
+__all__ = ["make_bundle", "make_deployment"]
+
+
+def make_deployment(
+    device: DeviceProfile,
+    *,
+    checkpoint: Checkpoint,
+    description: Description,
+    text: TextSettings,
+    receipt: BuildReceipt,
+    run_config: RunConfig,
+    partition: PartitionReport,
+) -> Deployment:
+    """Return the deployment that these parts make on this device.
+
+    Raises:
+        UnsupportedError: the runtime is not installed.
+    """
+    runtime = registry.adapter(receipt.runtime)
+    return Deployment(
+        checkpoint=checkpoint.identity,
+        text=TextIdentity(
+            tokenizer_sha256=description.tokenizer.digest,
+            special_tokens_sha256=text.special_tokens_sha256,
+            template_name=text.template_name,
+            template_sha256=text.template_sha256,
+        ),
+        export=ExportIdentity(
+            exporter=receipt.exporter,
+            version=receipt.exporter_version,
+            graph=str(description.file.metadata.get("general.architecture")),
+        ),
+        recipe=receipt.recipe,
+        artifact=ArtifactIdentity(
+            format=receipt.format, sha256=receipt.sha256, size_bytes=receipt.size_bytes
+        ),
+        runtime=RuntimeIdentity(
+            name=runtime.name, version=runtime.version(), operators=runtime.operators_digest()
+        ),
+        compute=ComputeIdentity(
+            backend=partition.requested,
+            partition_sha256=digest_of(partition),
+            run_config=run_config,
+        ),
+        environment=EnvironmentIdentity(
+            os_build=f"{_text(device.os.name)} {_text(device.os.build)}",
+            abi=_text(device.abi.triple),
+            device_class=f"{_text(device.cpu.model)} [{_text(device.cpu.instruction_sets)}]",
+        ),
+        policy=PolicyIdentity(
+            routing=DEFAULT_POLICY.version, context="reject", sampling="per-request"
+        ),
+    )
+
+
+def make_bundle(
+    deployment: Deployment,
+    *,
+    checkpoint: Checkpoint,
+    description: Description,
+    text: TextSettings,
+    memory: MemoryLedger,
+    evidence: tuple[str, ...],
+) -> Bundle:
+    """Return the bundle of a deployment, with its licence notice."""
+    metadata = description.file.metadata
+    name = str(metadata.get("general.name") or checkpoint.reference)
+    licence = checkpoint.licence or metadata.get("general.license")
+    return Bundle(
+        model=name,
+        deployment=deployment,
+        text=text,
+        memory=memory,
+        artifact_name=f"model.{deployment.artifact.format}",
+        notice=(
+            f"{name}\nfrom {checkpoint.reference} ({checkpoint.revision})\n"
+            f"licence: {licence or 'the source states none'}\n"
+        ),
+        evidence=evidence,
+    )
+
+
+def _text(quantity: Quantity) -> str:
+    if isinstance(quantity, Unknown):
+        return "unknown"
+    return " ".join(quantity.value) if isinstance(quantity.value, tuple) else str(quantity.value)

@@ -1,0 +1,63 @@
+"""Open a session on an activated bundle, with the router and this device's state bound in."""
+
+from __future__ import annotations
+
+from edgewise.core.bundle import Bundle
+from edgewise.core.outcome import RouteDecision
+from edgewise.core.request import Request
+from edgewise.core.state import DeviceState
+from edgewise.device import read_state
+from edgewise.errors import InputError
+from edgewise.route import DEFAULT_POLICY, Policy, RouteEvidence, decide
+from edgewise.run.session import Session
+from edgewise.workflow.context import Context
+
+__all__ = ["open_session"]
+
+
+def open_session(
+    context: Context, fingerprint: str | None = None, *, policy: Policy = DEFAULT_POLICY
+) -> Session:
+    """Return a session on the active bundle, or on the one whose fingerprint is given.
+
+    Nothing is loaded yet; the first request does that, after it has been routed.
+
+    Raises:
+        InputError: nothing is active, or there is no such bundle.
+        IntegrityError: the bundle's manifest is damaged.
+    """
+    bundle = context.bundles.active() if fingerprint is None else context.bundles.get(fingerprint)
+    qualified = _qualified(context, bundle)
+
+    def route(request: Request, state: DeviceState, *, resident: bool) -> RouteDecision:
+        evidence = RouteEvidence(
+            fingerprint=bundle.fingerprint,
+            qualified=qualified,
+            memory=bundle.memory,
+            resident=resident,
+        )
+        return decide(request, request.data_class, state, policy, evidence)
+
+    return Session(
+        bundle,
+        context.bundles.artifact(bundle),
+        device=context.device.digest,
+        decide=route,
+        read_state=lambda: read_state(context.home.root),
+    )
+
+
+def _qualified(context: Context, bundle: Bundle) -> bool:
+    """Whether the bundle cites passed smoke evidence of this fingerprint and device."""
+    for digest in bundle.evidence:
+        try:
+            piece = context.evidence.get(digest)[1]
+        except InputError:
+            continue  # the evidence was removed: it no longer counts
+        if (piece.kind, piece.subject, piece.device) == (
+            "smoke",
+            bundle.fingerprint,
+            context.device.digest,
+        ):
+            return bool(piece.figures.get("passed"))
+    return False

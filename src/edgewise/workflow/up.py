@@ -1,0 +1,349 @@
+"""From nothing to an active, qualified deployment on this device.
+
+probe, a first plan from what is declared, fetch, the full plan, build, tune, smoke-qualify,
+activate. Every step is reported as it happens. What already holds (a stored checkpoint, a
+probe, a tuning of the same artifact) is reused and said to be. Nothing becomes active before
+every step before it has succeeded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from edgewise.bench.tuner import Tuning, tune
+from edgewise.build import BuildReceipt, build
+from edgewise.core.bundle import Bundle, TextSettings
+from edgewise.core.quantity import Unknown
+from edgewise.core.recipe import KvType, Recipe, RunConfig
+from edgewise.device import DeviceProfile
+from edgewise.models.sources import default_model, registry_models
+from edgewise.planner import Plan, Verdict, make_plan
+from edgewise.qualify import SmokeReport, smoke
+from edgewise.runtimes import registry
+from edgewise.workflow import planning
+from edgewise.workflow.checkpoints import (
+    Checkpoint,
+    Description,
+    describe,
+    fetch_checkpoint,
+    text_settings,
+)
+from edgewise.workflow.context import Context, Step
+from edgewise.workflow.deployment import make_bundle, make_deployment
+from edgewise.workflow.probing import known_or_measured_device
+
+__all__ = ["UpReport", "UpRequest", "bring_up"]
+
+
+class UpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to set up.
+
+    Attributes:
+        model: Reference, or ``None`` for the default model.
+        context_length: Context to reserve.
+        kv_type: KV cache format.
+        recipe: What the weights become.
+        template: Built-in template for a model that has none.
+        offline: Use no network.
+        measure_again: Probe and tune anew, even where evidence exists.
+        runtime: Runtime to build for.
+    """
+
+    model: str | None = None
+    context_length: int = planning.DEFAULT_CONTEXT
+    kv_type: KvType = KvType.F16
+    recipe: Recipe = Recipe(name="as-shipped")
+    template: str | None = None
+    offline: bool = False
+    measure_again: bool = False
+    runtime: str = planning.DEFAULT_RUNTIME
+
+
+class UpReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What became of it. ``status`` is ``ready``, or the first step that said no.
+
+    Attributes:
+        status: ``ready``, ``does-not-fit``, ``fits-with-changes``, ``plan-unknown`` or
+            ``not-qualified``.
+        reasons: Why, when it is not ``ready``.
+        fingerprint: The active deployment's fingerprint.
+        previous: The fingerprint that was active before.
+        checkpoint: What was fetched.
+        plan: The plan for this device.
+        receipt: How the artifact was built.
+        tuning: How the run configuration was chosen.
+        smoke: The smoke qualification.
+        evidence: Digests of all evidence taken or reused, by kind.
+    """
+
+    status: str
+    reasons: tuple[str, ...] = ()
+    fingerprint: str | None = None
+    previous: str | None = None
+    checkpoint: Checkpoint | None = None
+    plan: Plan | None = None
+    receipt: BuildReceipt | None = None
+    tuning: Tuning | None = None
+    smoke: SmokeReport | None = None
+    evidence: dict[str, str] = {}
+
+
+def bring_up(context: Context, request: UpRequest) -> UpReport:
+    """Return the report of setting a model up on this device.
+
+    Raises:
+        InputError: the model reference or an option is wrong.
+        IntegrityError: bytes are not what was promised.
+        RemoteError: the model cannot be fetched.
+        UnsupportedError: the runtime is missing or cannot do what was asked.
+        AdapterError: the runtime failed.
+        ResourceError: disk, memory or a lock ran out.
+    """
+    return _BringUp(context, request).run()
+
+
+class _BringUp:
+    def __init__(self, context: Context, request: UpRequest) -> None:
+        self._context = context
+        self._request = request
+        self._evidence: dict[str, str] = {}
+
+    def run(self) -> UpReport:
+        profile = self._probe()
+        if (refused := self._plan_ahead(profile)) is not None:
+            return refused
+        checkpoint = fetch_checkpoint(
+            self._context, self._request.model, offline=self._request.offline
+        )
+        description = describe(self._context.home.blob(checkpoint.sha256))
+        text = text_settings(description, template=self._request.template)
+        self._warn(description)
+        plan = self._plan(profile, checkpoint, description)
+        report = UpReport(status="ready", checkpoint=checkpoint, plan=plan)
+        if plan.verdict is not Verdict.FITS:
+            return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
+        with self._context.home.lock("up", on_wait=self._waiting):
+            return self._build_and_activate(report, profile, checkpoint, description, text)
+
+    def _build_and_activate(
+        self,
+        report: UpReport,
+        profile: DeviceProfile,
+        checkpoint: Checkpoint,
+        description: Description,
+        text: TextSettings,
+    ) -> UpReport:
+        assert report.plan is not None
+        receipt = self._build(checkpoint, report.plan.run_config.threads)
+        tuning = self._tune(profile, receipt, report.plan.run_config)
+        artifact = self._context.home.blob(receipt.sha256)
+        self._say("qualify", "start", f"smoke test with {_words(tuning.chosen)}")
+        checked = smoke(self._request.runtime, artifact, tuning.chosen)
+        deployment = make_deployment(
+            self._context.device,
+            checkpoint=checkpoint,
+            description=description,
+            text=text,
+            receipt=receipt,
+            run_config=tuning.chosen,
+            partition=checked.partition,
+        )
+        report = msgspec.structs.replace(report, receipt=receipt, tuning=tuning, smoke=checked)
+        self._record("smoke", deployment.fingerprint, _with_passed(checked))
+        if not checked.passed:
+            return self._stopped(report, "not-qualified", checked.reasons)
+        self._say("qualify", "done", f"{len(checked.checks)} checks passed, nothing fell back")
+        plan = self._plan_with(tuning.chosen, self._context.device, checkpoint, description)
+        bundle = make_bundle(
+            deployment,
+            checkpoint=checkpoint,
+            description=description,
+            text=text,
+            memory=plan.memory,
+            evidence=tuple(self._evidence.values()),
+        )
+        return self._activate(report, bundle)
+
+    def _probe(self) -> DeviceProfile:
+        profile, digest = known_or_measured_device(
+            self._context, measure_again=self._request.measure_again
+        )
+        self._evidence["device"] = digest
+        return profile
+
+    def _plan_ahead(self, profile: DeviceProfile) -> UpReport | None:
+        """Refuse before a download what declared sizes already rule out."""
+        known = registry_models().get(self._request.model or default_model())
+        budget = profile.memory.budget_bytes
+        if known is None or isinstance(budget, Unknown):
+            return None
+        size, room = known.size_bytes, int(budget.number)
+        words = f"{_mib(size)} of weights (declared) against {_mib(room)} available (measured)"
+        if size > room:
+            reason = f"{words}: {_mib(size - room)} short, so nothing is fetched"
+            return self._stopped(UpReport(status="ready"), "does-not-fit", (reason,))
+        self._say("plan", "note", f"{words}: worth fetching")
+        return None
+
+    def _plan(
+        self, profile: DeviceProfile, checkpoint: Checkpoint, description: Description
+    ) -> Plan:
+        request = planning.PlanRequest(
+            model=self._request.model,
+            context_length=self._request.context_length,
+            kv_type=self._request.kv_type,
+            runtime=self._request.runtime,
+        )
+        self._say("plan", "start", f"context {request.context_length}, KV {request.kv_type}")
+        config = planning.default_run_config(self._context, request, description)
+        plan = self._plan_with(config, profile, checkpoint, description)
+        self._record("plan", checkpoint.sha256, plan)
+        self._say("plan", "done", f"{plan.verdict}: {'; '.join(plan.reasons)}")
+        return plan
+
+    def _plan_with(
+        self,
+        config: RunConfig,
+        profile: DeviceProfile,
+        checkpoint: Checkpoint,
+        description: Description,
+    ) -> Plan:
+        facts: dict[str, str | int | None] = {
+            "name": checkpoint.reference,
+            "sha256": checkpoint.sha256,
+        }
+        request = planning.PlanRequest(model=self._request.model)
+        return make_plan(
+            planning.candidate(
+                description, config, facts, app_bytes=planning.app_share(request, here=True)
+            ),
+            planning.device_tier(profile, huge_pages=config.huge_pages),
+            registry.adapter(self._request.runtime).footprint,
+        )
+
+    def _build(self, checkpoint: Checkpoint, threads: int) -> BuildReceipt:
+        recipe = self._request.recipe
+        self._say("build", "start", f"recipe {recipe.name} for {self._request.runtime}")
+        receipt = build(
+            self._context.home,
+            checkpoint.identity,
+            recipe,
+            runtime=self._request.runtime,
+            threads=threads,
+        )
+        self._record("build", receipt.sha256, receipt)
+        if receipt.double_quantised:
+            self._say("build", "note", "the source was quantised already: quality suffers twice")
+        for deviation in receipt.deviations[:8]:
+            words = f"{deviation.tensor}: asked {deviation.asked}, got {deviation.got}"
+            self._say("build", "note", f"{words} ({deviation.reason})")
+        if len(receipt.deviations) > 8:
+            more = len(receipt.deviations) - 8
+            self._say("build", "note", f"{more} more tensors differ; the receipt names each")
+        what = "taken over unchanged" if receipt.copied else "quantised"
+        self._say("build", "done", f"{what}, {_mib(receipt.size_bytes)}, {receipt.sha256[:12]}")
+        return receipt
+
+    def _tune(self, profile: DeviceProfile, receipt: BuildReceipt, base: RunConfig) -> Tuning:
+        known = self._known_tuning(profile, receipt, base)
+        if known is not None and not self._request.measure_again:
+            taken = " (measured beside other work)" if known.contended else ""
+            self._say("tune", "reused", _words(known.chosen) + taken)
+            return known
+        self._say("tune", "start", "threads, flash attention and memory mapping, measured")
+        tuning = tune(
+            self._request.runtime,
+            self._context.home.blob(receipt.sha256),
+            base,
+            threads=range(1, base.threads + 1) if base.threads <= 2 else _spread(base.threads),
+            device=profile.digest,
+            contended=bool(profile.contention.contended),
+            progress=lambda done, total, what: self._context.report(
+                Step(stage="tune", status="progress", message=what, done=done, total=total)
+            ),
+        )
+        for why in tuning.skipped:
+            self._say("tune", "note", f"not tried: {why}")
+        self._record("tuning", receipt.sha256, tuning)
+        best, worst = tuning.trials[0], tuning.trials[-1]
+        ratio = worst.reference_ms / best.reference_ms
+        self._say("tune", "done", f"{_words(best.run_config)}: {ratio:.2f}x as fast as the slowest")
+        return tuning
+
+    def _known_tuning(
+        self, profile: DeviceProfile, receipt: BuildReceipt, base: RunConfig
+    ) -> Tuning | None:
+        found = self._context.evidence.find(kind="tuning", subject=receipt.sha256)
+        for digest, piece in reversed(found):
+            if piece.device != profile.digest:
+                continue
+            tuning = msgspec.convert(piece.figures, type=Tuning)
+            if tuning.contended and not profile.contention.contended:
+                return None  # the device is quiet now: measure anew
+            chosen = tuning.chosen
+            if (chosen.context_length, chosen.kv_type, chosen.batch_tokens) == (
+                base.context_length,
+                base.kv_type,
+                base.batch_tokens,
+            ):
+                self._evidence["tuning"] = digest
+                return tuning
+        return None
+
+    def _activate(self, report: UpReport, bundle: Bundle) -> UpReport:
+        self._context.bundles.add(bundle)
+        previous = self._context.bundles.activate(bundle.fingerprint)
+        same = previous == bundle.fingerprint
+        self._record("activation", bundle.fingerprint, {"previous": previous})
+        self._say(
+            "activate",
+            "reused" if same else "done",
+            f"{bundle.fingerprint[:12]} {'stays' if same else 'is now'} active",
+        )
+        return msgspec.structs.replace(
+            report, fingerprint=bundle.fingerprint, previous=previous, evidence=self._evidence
+        )
+
+    def _waiting(self) -> None:
+        self._say("build", "note", "waiting for another process that is setting a model up")
+
+    def _stopped(self, report: UpReport, status: str, reasons: tuple[str, ...]) -> UpReport:
+        return msgspec.structs.replace(
+            report, status=status, reasons=reasons, evidence=self._evidence
+        )
+
+    def _warn(self, description: Description) -> None:
+        for code in description.tokenizer.warnings:
+            self._say("fetch", "note", f"tokenizer: {code}")
+
+    def _record(self, kind: str, subject: str, figures: object) -> None:
+        cites = tuple(self._evidence.values())
+        self._evidence[kind] = self._context.record(kind, subject, figures, cites=cites)
+
+    def _say(self, stage: str, status: str, message: str) -> None:
+        self._context.report(Step(stage=stage, status=status, message=message))
+
+
+_PLAN_STATUS = {
+    Verdict.FITS_WITH_CHANGES: "fits-with-changes",
+    Verdict.DOES_NOT_FIT: "does-not-fit",
+    Verdict.UNKNOWN: "plan-unknown",
+}
+
+
+def _with_passed(report: SmokeReport) -> dict[str, object]:
+    return {**msgspec.to_builtins(report), "passed": report.passed}
+
+
+def _spread(threads: int) -> tuple[int, ...]:
+    return (1, max(1, threads // 2), threads)
+
+
+def _words(config: RunConfig) -> str:
+    flash = "on" if config.flash_attention else "off"
+    pages = "huge pages" if config.huge_pages else f"loaded by {config.load_mode}"
+    return f"{config.threads} threads, flash attention {flash}, {pages}"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):,.1f} MiB"

@@ -1,0 +1,125 @@
+"""Make .venv ready: the package, its llama.cpp runtime built for this processor, and more.
+
+Usage: python3 tools/setup_environment.py [run|test]
+
+``run`` installs what ``edgewise up`` needs. ``test`` adds the test, lint and docs groups and the
+two registry models that the tests read. Both are safe to repeat and then take a second: a stamp
+holds the digest of what was asked for. Only the standard library is used here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+TRIM = ROOT / "native" / "llamacpp-trim.cmake"
+LEAST_PYTHON = (3, 11)
+TEST_MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
+TEST_CACHE = ROOT / ".cache" / "test-home"
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def run(what: str, command: Sequence[str], **variables: str) -> None:
+    """Run a command; say what is going on every 15 s, and show its output if it fails."""
+    say(f".. setup     {what}")
+    started = time.monotonic()
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **variables},
+        text=True,
+        errors="replace",
+    )
+    output: list[str] = []
+    reader = threading.Thread(target=lambda: output.extend(process.stdout or ()))
+    reader.start()
+    while True:
+        try:
+            code = process.wait(15)
+            break
+        except subprocess.TimeoutExpired:
+            say(f"   setup     {what}: {time.monotonic() - started:.0f} s so far")
+    reader.join()
+    if code:
+        say("".join(output[-60:]))
+        sys.exit(f"setup: {what} failed; the output is above")
+    say(f"ok setup     {what}: {time.monotonic() - started:.0f} s")
+
+
+def check_machine() -> None:
+    if sys.version_info < LEAST_PYTHON:
+        sys.exit(f"setup: Python 3.11 or newer is needed; this is {sys.version.split()[0]}")
+    if not any(shutil.which(name) for name in (os.environ.get("CXX", "c++"), "g++", "clang++")):
+        sys.exit(
+            "setup: no C++ compiler was found; install one "
+            "(Debian: apt-get install build-essential; macOS: xcode-select --install)"
+        )
+
+
+def fresh(kind: str) -> tuple[Path, str]:
+    """Return the stamp file of a kind of setup, and what it must hold to be up to date."""
+    digest = hashlib.sha256(kind.encode())
+    for path in (ROOT / "pyproject.toml", TRIM, Path(__file__)):
+        digest.update(path.read_bytes())
+    return VENV / f"setup-{kind}.stamp", digest.hexdigest()
+
+
+def install(kind: str) -> None:
+    pip = [str(PYTHON), "-m", "pip"]
+    quiet = ["--disable-pip-version-check", "--no-input"]
+    if not PYTHON.exists():
+        say(".. setup     making .venv")
+        venv.create(VENV, with_pip=True)
+    run("a current pip", [*pip, "install", *quiet, "-U", "pip>=25.1"])
+    run("edgewise and its libraries", [*pip, "install", *quiet, "-e", str(ROOT)])
+    arguments = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={TRIM.as_posix()} -DLLAVA_BUILD=OFF"
+    theirs = os.environ.get("CMAKE_ARGS", "")
+    run(
+        "llama.cpp, built for this processor (about 2 minutes on 2 cores)",
+        [*pip, "install", *quiet, "-e", f"{ROOT}[llamacpp]"],
+        CMAKE_ARGS=f"{arguments} {theirs}".strip(),
+    )
+    if kind == "test":
+        groups = [word for name in ("test", "lint", "docs") for word in ("--group", name)]
+        run("the test, lint and docs tools", [*pip, "install", *quiet, *groups])
+
+
+def fetch_test_models() -> None:
+    for model in TEST_MODELS:
+        run(
+            f"the test model {model}",
+            [str(PYTHON), "-m", "edgewise.cli", "fetch", model],
+            EDGEWISE_HOME=str(TEST_CACHE),
+        )
+
+
+def main() -> None:
+    kind = sys.argv[1] if len(sys.argv) > 1 else "run"
+    if kind not in {"run", "test"}:
+        sys.exit(f"setup: {kind!r} is neither run nor test")
+    stamp, wanted = fresh(kind)
+    if not (stamp.exists() and stamp.read_text() == wanted):
+        check_machine()
+        install(kind)
+    if kind == "test":
+        fetch_test_models()
+    stamp.write_text(wanted)
+
+
+if __name__ == "__main__":
+    main()
