@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from edgewise.errors import InputError
 
-__all__ = ["canonical_json", "digest_of", "file_digest", "is_digest"]
-
-_CHUNK_BYTES = 1 << 20
+__all__ = ["canonical_json", "digest_of", "is_digest"]
 
 
 def canonical_json(value: Any) -> bytes:
@@ -42,19 +39,6 @@ def digest_of(value: Any) -> str:
         InputError: the value has no canonical form.
     """
     return hashlib.sha256(canonical_json(value)).hexdigest()
-
-
-def file_digest(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, as 64 hex digits.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def is_digest(text: str) -> bool:

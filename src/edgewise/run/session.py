@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from edgewise.core.bundle import Bundle
-from edgewise.core.canonical import file_digest
 from edgewise.core.outcome import (
     Declined,
     Failed,
@@ -36,6 +35,7 @@ from edgewise.run.sampler import draw_seed
 from edgewise.run.service import SERVICE
 from edgewise.runtimes import registry
 from edgewise.runtimes.worker import PendingCall, WorkerProcess
+from edgewise.store.digest import file_digest
 
 __all__ = ["Decide", "OnText", "Session"]
 

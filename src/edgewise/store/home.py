@@ -24,8 +24,8 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgewise.core.canonical import file_digest
 from edgewise.errors import EdgewiseError, IntegrityError, ResourceError
+from edgewise.store.digest import file_digest
 
 __all__ = ["HOME_VARIABLE", "Home", "default_home", "storage_error"]
 
