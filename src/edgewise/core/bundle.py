@@ -13,6 +13,9 @@ from edgewise.errors import IntegrityError
 
 __all__ = ["Bundle", "TextSettings"]
 
+# What else lies in a bundle's folder, and names that lead out of it.
+_TAKEN_NAMES = frozenset({"", ".", "..", "manifest.json", "template.jinja", "NOTICE.txt"})
+
 
 class TextSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How messages become tokens and when an answer ends.
@@ -86,7 +89,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "bundle-text-mismatch",
                 "the bundle's template or special tokens are not those of its fingerprint",
             )
-        if not self.artifact_name or "/" in self.artifact_name or "\\" in self.artifact_name:
+        if self.artifact_name in _TAKEN_NAMES or any(c in "/\\:\0" for c in self.artifact_name):
             raise IntegrityError("bundle-invalid", "the bundle's artifact name is not a file name")
 
     @property

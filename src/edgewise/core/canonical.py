@@ -19,13 +19,14 @@ def canonical_json(value: Any) -> bytes:
         value: A msgspec Struct, a dataclass, or plain JSON data.
 
     Raises:
-        InputError: the value holds something JSON cannot carry (NaN, an integer beyond 2**53).
+        InputError: the value holds something JSON cannot carry (NaN, an integer beyond 2**53,
+            a lone surrogate).
     """
     import rfc8785  # noqa: PLC0415 - keeps `import edgewise` light
 
     try:
         data: bytes = rfc8785.dumps(msgspec.to_builtins(value, str_keys=True))
-    except (rfc8785.CanonicalizationError, TypeError) as error:
+    except (rfc8785.CanonicalizationError, TypeError, UnicodeError, RecursionError) as error:
         raise InputError(
             "not-canonical", f"the value has no canonical JSON form: {error}"
         ) from error

@@ -27,7 +27,7 @@ class _Fact(
     source: str
 
     def __post_init__(self) -> None:
-        if isinstance(self.value, float) and not math.isfinite(self.value):
+        if not _finite(self.value):
             raise InputError(
                 "value-not-finite", f"{self.value!r} is not a value (from {self.source})"
             )
@@ -46,6 +46,16 @@ class _Fact(
         return float(self.value)
 
 
+def _finite(value: Scalar) -> bool:
+    """Whether a value is text, or a number that a float can hold."""
+    if not isinstance(value, int | float):
+        return True
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer beyond the range of floats
+        return False
+
+
 class Measured(_Fact, frozen=True, kw_only=True, tag="measured", omit_defaults=True):
     """Read or timed on the device that ``device`` names.
 
@@ -59,6 +69,15 @@ class Measured(_Fact, frozen=True, kw_only=True, tag="measured", omit_defaults=T
     spread: float | None = None
     device: str | None = None
 
+    def __post_init__(self) -> None:
+        _Fact.__post_init__(self)
+        if self.n < 1:
+            raise InputError("value-without-samples", f"a value measured {self.n} times")
+        if self.spread is not None and not (_finite(self.spread) and self.spread >= 0):
+            raise InputError(
+                "value-not-finite", f"{self.spread!r} is not a spread (from {self.source})"
+            )
+
 
 class Estimated(_Fact, frozen=True, kw_only=True, tag="estimated"):
     """Computed from other values; ``source`` names the formula or the model."""
@@ -68,7 +87,14 @@ class Declared(_Fact, frozen=True, kw_only=True, tag="declared"):
     """Stated by somebody (a vendor, a specification, a user); ``source`` says who."""
 
 
-class Unknown(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="unknown"):
+class Unknown(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+    tag_field="kind",
+    tag="unknown",
+):
     """Not known, and why. Never shown as zero and never entered into a sum."""
 
     reason: str

@@ -10,6 +10,9 @@ from edgewise.errors import InputError
 
 __all__ = ["KvType", "LoadMode", "Recipe", "RunConfig"]
 
+# Above what any runtime can address; keeps sizes computed from it exact.
+_COUNT_MAX = 2**31
+
 
 class KvType(StrEnum):
     """Element format of the KV cache."""
@@ -89,10 +92,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     def __post_init__(self) -> None:
         for name in ("context_length", "threads", "batch_tokens"):
-            if getattr(self, name) < 1:
+            if not 1 <= getattr(self, name) <= _COUNT_MAX:
                 raise InputError(
                     "run-config-invalid",
-                    f"{name} is {getattr(self, name)}; it must be at least 1",
+                    f"{name} is {getattr(self, name)}; allowed is 1 to {_COUNT_MAX}",
+                    context={"field": name},
                 )
         if self.kv_type is not KvType.F16 and not self.flash_attention:
             raise InputError(

@@ -14,12 +14,27 @@ __all__ = ["DEFAULT_MAX_TOKENS", "DataClass", "Message", "Request", "Sampling"]
 
 DEFAULT_MAX_TOKENS = 512
 
+# What a 32-bit runtime can count, and what a timer can wait for (about 31 years).
+_COUNT_MAX = 2**31
+_DEADLINE_MAX_S = 1e9
+
 
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
     if not ok:
         raise InputError(
             "request-invalid", f"{name} is {value!r}; allowed is {allowed}", context={"field": name}
         )
+
+
+def _require_text(text: str, what: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise InputError(
+            "text-not-utf8",
+            f"{what} holds text that is not valid Unicode: {error.reason}",
+            context={"position": error.start},
+        ) from error
 
 
 class DataClass(StrEnum):
@@ -44,14 +59,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 f"a message has the role {self.role!r}",
                 hint="use system, user or assistant",
             )
-        try:
-            self.content.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise InputError(
-                "text-not-utf8",
-                f"the {self.role} message holds text that is not valid Unicode: {error.reason}",
-                context={"position": error.start},
-            ) from error
+        _require_text(self.content, f"the {self.role} message")
 
 
 class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -81,7 +89,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             self.temperature,
             "0 (greedy) to 100",
         )
-        _require(self.top_k >= 0, "top_k", self.top_k, "0 (all) or more")
+        _require(0 <= self.top_k <= _COUNT_MAX, "top_k", self.top_k, f"0 (all) to {_COUNT_MAX}")
         _require(0 < self.top_p <= 1, "top_p", self.top_p, "more than 0, at most 1")
         _require(0 <= self.min_p <= 1, "min_p", self.min_p, "0 to 1")
         _require(self.seed is None or 0 <= self.seed < 2**63, "seed", self.seed, "0 to 2^63 - 1")
@@ -122,16 +130,19 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 "prompt-empty", "the prompt is empty", hint='say something: edgewise run "Hello"'
             )
         _require(
-            self.max_tokens is None or self.max_tokens >= 1,
+            self.max_tokens is None or 1 <= self.max_tokens <= _COUNT_MAX,
             "max_tokens",
             self.max_tokens,
-            "1 or more",
+            f"1 to {_COUNT_MAX}",
         )
         _require(
-            self.deadline_s is None or (math.isfinite(self.deadline_s) and self.deadline_s > 0),
+            self.deadline_s is None or 0 < self.deadline_s <= _DEADLINE_MAX_S,
             "deadline_s",
             self.deadline_s,
-            "more than 0 seconds",
+            f"more than 0, at most {_DEADLINE_MAX_S:.0f} seconds",
         )
         if any(not text for text in self.stop):
             raise InputError("stop-empty", "a stop text is empty", hint="leave it out")
+        for text in self.stop:
+            _require_text(text, "a stop text")
+        _require_text(self.task, "the task class")

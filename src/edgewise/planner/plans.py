@@ -156,7 +156,7 @@ def _verdict(
         if isinstance(line, Unknown)
     )
     if isinstance(peak, Unknown) or isinstance(budget, Unknown):
-        return _unknown(ledger, missing)
+        return _unknown(candidate, ledger, tier, footprint, missing)
     if peak.number <= budget.number:
         spare = int(budget.number - peak.number)
         why = f"the peak stays {_mib(spare)} below the budget of {_mib(int(budget.number))}"
@@ -180,29 +180,44 @@ def _verdict(
 
 
 def _unknown(
-    ledger: MemoryLedger, missing: tuple[str, ...]
+    candidate: Candidate,
+    ledger: MemoryLedger,
+    tier: Tier,
+    footprint: FootprintModel,
+    missing: tuple[str, ...],
 ) -> tuple[Verdict, tuple[str, ...], tuple[Change, ...], int | None]:
-    known = sum(int(line.number) for line in ledger.lines.values() if not isinstance(line, Unknown))
+    ledgers = [ledger]
+    ledgers += [_ledger(candidate, c, tier, footprint) for c in _smaller(candidate.run_config)]
+    known = min(_known_bytes(one) for one in ledgers)
     budget = ledger.budget_bytes
     if not isinstance(budget, Unknown) and known > budget.number:
-        # What is known is already too much; the unknown lines cannot be negative.
+        # What is known is too much at any setting; the unknown lines cannot be negative.
         shortfall = known - int(budget.number)
         why = f"the known lines alone are {_mib(shortfall)} over the budget"
         return Verdict.DOES_NOT_FIT, (why, *missing), (), shortfall
     return Verdict.UNKNOWN, missing, (), None
 
 
+def _known_bytes(ledger: MemoryLedger) -> int:
+    return sum(int(line.number) for line in ledger.lines.values() if not isinstance(line, Unknown))
+
+
 def _smaller(config: RunConfig) -> Iterator[RunConfig]:
-    """Yield configurations that take less, the least intrusive first."""
-    quantised = msgspec.structs.replace(config, kv_type=KvType.Q8_0, flash_attention=True)
+    """Yield configurations that take less, the least intrusive first.
+
+    The order makes the first that fits minimal: each change in it was tried without the others.
+    """
+    variants = [config]
+    if not config.flash_attention:
+        variants.append(msgspec.structs.replace(config, flash_attention=True))
     if config.kv_type is KvType.F16:
-        yield quantised
+        variants.append(msgspec.structs.replace(config, kv_type=KvType.Q8_0, flash_attention=True))
+    yield from variants[1:]
     context = config.context_length
     while context > _SMALLEST_CONTEXT:
         context = max(_SMALLEST_CONTEXT, context // 2)
-        yield msgspec.structs.replace(config, context_length=context)
-        if config.kv_type is KvType.F16:
-            yield msgspec.structs.replace(quantised, context_length=context)
+        for variant in variants:
+            yield msgspec.structs.replace(variant, context_length=context)
 
 
 def _changes(

@@ -8,6 +8,8 @@ Both are bounds on the memory or the arithmetic alone; a real runtime stays belo
 
 from __future__ import annotations
 
+import math
+
 import msgspec
 
 from edgewise.core.quantity import Estimated, Quantity, Unknown
@@ -83,8 +85,8 @@ def prefill_bound(
     rate = compute_gflops.number * 1e9 / operations
     source = "f32 throughput / (2 x parameters outside the embedding); quantised kernels differ"
     return PrefillBound(
-        ceiling_tok_s=Estimated(value=round(rate, 1), source=source),
-        full_context_s=Estimated(value=round(context_length / rate, 2), source=source),
+        ceiling_tok_s=_estimate(rate, 1, source),
+        full_context_s=_estimate(context_length / rate if rate > 0 else math.inf, 2, source),
         compute_gflops=compute_gflops,
     )
 
@@ -99,4 +101,10 @@ def _rate(bandwidth: Quantity, reads: tuple[Quantity, ...], source: str) -> Quan
         total += read.number
     if total <= 0:
         return Unknown(reason="nothing is read, so nothing bounds the rate")
-    return Estimated(value=round(bandwidth.number / total, 1), source=source)
+    return _estimate(bandwidth.number / total, 1, source)
+
+
+def _estimate(value: float, digits: int, source: str) -> Quantity:
+    if not math.isfinite(value):
+        return Unknown(reason=f"{source}: the inputs give no finite number")
+    return Estimated(value=round(value, digits), source=source)

@@ -1,8 +1,9 @@
 """The router: a pure, total function from request, data class, state, policy and evidence.
 
-It performs no I/O and raises nothing: whatever it cannot establish is a reason to decline. There
-is no cloud tier yet, so no input makes it return ``cloud``; local-only data could not go there
-in any case.
+It performs no I/O and raises nothing. What it cannot establish about the deployment is a reason
+to decline; a signal of the device that cannot be read is said to be so (``not-applicable``), never
+taken for a good one. There is no cloud tier yet, so no input makes it return ``cloud``; local-only
+data could not go there in any case.
 """
 
 from __future__ import annotations
@@ -93,18 +94,38 @@ def _rules(
         "the active deployment has no evidence of qualification",
     )
     yield _memory_rule(state, evidence)
-    yield _rule(
+    yield _state_rule(
         "thermal",
-        not (policy.decline_when_thermal_critical and state.thermal is ThermalState.CRITICAL),
-        f"the thermal state is {state.thermal}",
-        "the device is in the critical thermal state",
+        state.thermal,
+        denied=ThermalState.CRITICAL,
+        asked=policy.decline_when_thermal_critical,
+        why_not="the device is in the critical thermal state",
     )
-    yield _rule(
+    yield _state_rule(
         "battery",
-        not (policy.decline_when_battery_low and state.power is PowerState.LOW),
-        f"the power state is {state.power}",
-        "the battery is low",
+        state.power,
+        denied=PowerState.LOW,
+        asked=policy.decline_when_battery_low,
+        why_not="the battery is low",
     )
+
+
+def _state_rule(
+    name: str,
+    state: ThermalState | PowerState,
+    *,
+    denied: ThermalState | PowerState,
+    asked: bool,
+    why_not: str,
+) -> RuleResult:
+    """Return what a signal says; one that the policy ignores or nobody read allows nothing."""
+    if not asked:
+        reason = f"the policy does not ask about the {name} state"
+        return RuleResult(rule=name, verdict="not-applicable", reason=reason)
+    if state == "unknown":
+        reason = f"the {name} state is not known; it cannot be checked"
+        return RuleResult(rule=name, verdict="not-applicable", reason=reason)
+    return _rule(name, state is not denied, f"the {name} state is {state}", why_not)
 
 
 def _memory_rule(state: DeviceState, evidence: RouteEvidence) -> RuleResult:

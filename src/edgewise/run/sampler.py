@@ -8,21 +8,15 @@ instruction sets.
 
 from __future__ import annotations
 
-import secrets
 from typing import Any
 
 import numpy as np
 
 from edgewise.core.request import Sampling
 
-__all__ = ["Sampler", "draw_seed"]
+__all__ = ["Sampler"]
 
 Logits = np.ndarray[Any, np.dtype[np.float32]]
-
-
-def draw_seed() -> int:
-    """Return a fresh random seed, at least 0 and below 2**63."""
-    return secrets.randbits(63)
 
 
 class Sampler:

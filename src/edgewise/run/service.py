@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,11 +72,15 @@ class EngineService:
 
     def _load(self, params: LoadParams, _emit: Emit) -> Loaded:
         started = time.perf_counter()
+        self.loading()
         runtime = registry.adapter(params.runtime)
         engine = runtime.engine(Path(params.artifact), params.run_config)
         self._engine = engine
         self.loaded(params)
         return Loaded(vocab_size=engine.vocab_size, load_ms=(time.perf_counter() - started) * 1e3)
+
+    def loading(self) -> None:
+        """Begin what can go on while the engine loads."""
 
     def loaded(self, params: LoadParams) -> None:
         """Prepare what a subclass needs beside the engine."""
@@ -88,21 +93,37 @@ class EngineService:
 
 
 class SessionService(EngineService):
-    """Generates answers."""
+    """Generates answers.
+
+    The template engine is imported in a thread while the model loads, which needs no interpreter.
+    """
+
+    _importing: threading.Thread | None = None
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
         return {**super().methods(), "generate": Method(GenerateParams, self._generate)}
 
+    def loading(self) -> None:
+        """Begin importing the template engine."""
+        self._importing = threading.Thread(target=_import_template_engine, daemon=True)
+        self._importing.start()
+
     def loaded(self, params: LoadParams) -> None:
         """Compile the template and prepare the decode loop."""
         if params.text is None:
             raise AdapterError("load-incomplete", "a session needs the model's text settings")
+        if self._importing is not None:
+            self._importing.join()
         self._prompt_builder = PromptBuilder(self.engine, params.text)
         self._generator = Generator(self.engine, params.text.end_token_ids)
 
     def _generate(self, params: GenerateParams, emit: Any) -> Generated:
         return self._generator.generate(self._prompt_builder.tokens(params.messages), params, emit)
+
+
+def _import_template_engine() -> None:
+    from edgewise.models import template_render  # noqa: F401, PLC0415
 
 
 def capabilities_in_worker(runtime: str) -> Capabilities:

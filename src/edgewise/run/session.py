@@ -10,6 +10,7 @@ works; closing the session ends the worker.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -28,18 +29,18 @@ from edgewise.core.recipe import RunConfig
 from edgewise.core.request import Request, Sampling
 from edgewise.core.state import DeviceState
 from edgewise.device.process import peak_resident_bytes
-from edgewise.errors import AdapterError, InputError, IntegrityError
+from edgewise.errors import AdapterError, InputError, IntegrityError, ResourceError
 from edgewise.run.accounting import Clock, completed
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Loaded, LoadParams, Notice
-from edgewise.run.sampler import draw_seed
-from edgewise.run.service import SERVICE
 from edgewise.runtimes import registry
-from edgewise.runtimes.worker import PendingCall, WorkerProcess
+from edgewise.runtimes.worker import IDLE_TIMEOUT_S, PendingCall, WorkerProcess
 from edgewise.store.digest import file_digest
 
 __all__ = ["Decide", "OnText", "Session"]
 
 OnText = Callable[[str], None]
+# Named, not imported: what it needs (numpy, the template engine) stays in the worker.
+_SERVICE = "edgewise.run.service:SessionService"
 _LOAD_TIMEOUT_S = 600.0
 
 
@@ -52,7 +53,14 @@ class Decide(Protocol):
 
 
 class Session:
-    """Answers requests with one bundle. One request at a time; ``cancel`` from any thread."""
+    """Answers requests with one bundle. One request at a time; ``cancel`` from any thread.
+
+    Attributes:
+        bundle: What answers.
+        idle_timeout_s: Silence of the worker, in seconds, after which it counts as hung.
+    """
+
+    idle_timeout_s = IDLE_TIMEOUT_S
 
     def __init__(
         self,
@@ -89,7 +97,6 @@ class Session:
             InputError: the prompt does not fit the context, or another request is running.
             IntegrityError: the artifact's bytes are not those of the fingerprint.
             UnsupportedError: the runtime is not installed.
-            ResourceError: the worker cannot be started.
         """
         if not self._busy.acquire(blocking=False):
             raise InputError("session-busy", "this session is answering another request")
@@ -137,7 +144,7 @@ class Session:
             worker = self._ready_worker()
             clock.ready()
             generated = self._generate(worker, request, take, clock)
-        except AdapterError as error:
+        except (AdapterError, ResourceError) as error:
             self.close()
             return Failed(
                 error=error.to_dict(), partial_text="".join(pieces), provenance=provenance
@@ -179,7 +186,9 @@ class Session:
         runtime = registry.adapter(deployment.runtime.name)
         config = deployment.compute.run_config
         self._worker = worker = WorkerProcess(
-            SERVICE, environment=runtime.worker_environment(config)
+            _SERVICE,
+            environment=runtime.worker_environment(config),
+            idle_timeout_s=self.idle_timeout_s,
         )
         preparing = worker.start("prepare", deployment.runtime.name)
         try:
@@ -239,5 +248,5 @@ def _seeded(sampling: Sampling) -> Sampling:
         top_k=sampling.top_k,
         top_p=sampling.top_p,
         min_p=sampling.min_p,
-        seed=draw_seed(),
+        seed=secrets.randbits(63),
     )

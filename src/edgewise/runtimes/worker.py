@@ -23,7 +23,7 @@ from edgewise.errors import AdapterError, EdgewiseError, ResourceError, error_fr
 from edgewise.runtimes import wire
 from edgewise.runtimes.host import MEMORY_LIMIT_VARIABLE
 
-__all__ = ["PendingCall", "WorkerProcess"]
+__all__ = ["IDLE_TIMEOUT_S", "PendingCall", "WorkerProcess"]
 
 _STDERR_LINES = 40
 _CLOSE_TIMEOUT_S = 2.0

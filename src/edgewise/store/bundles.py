@@ -11,6 +11,7 @@ import msgspec
 from edgewise.core.bundle import Bundle
 from edgewise.core.canonical import canonical_json, is_digest
 from edgewise.errors import InputError, IntegrityError
+from edgewise.store import scratch
 from edgewise.store.home import Home, storage_error
 
 __all__ = ["BundleStore"]
@@ -33,7 +34,7 @@ class BundleStore:
             ResourceError: the home cannot be written.
         """
         folder = self._home.root / "bundles" / bundle.fingerprint
-        if (folder / _MANIFEST).exists():
+        if _complete(folder):
             return folder
         blob = self._home.blob(bundle.deployment.artifact.sha256)
         if not blob.exists():
@@ -42,11 +43,20 @@ class BundleStore:
         with self._home.work_folder() as work:
             try:
                 _link(blob, work / bundle.artifact_name)
-                (work / "template.jinja").write_text(bundle.text.template_source, encoding="utf-8")
-                (work / "NOTICE.txt").write_text(bundle.notice, encoding="utf-8")
-                (work / _MANIFEST).write_bytes(canonical_json(bundle))
-                if not folder.exists():
-                    work.rename(folder)
+                for name, data in (
+                    ("template.jinja", bundle.text.template_source.encode()),
+                    ("NOTICE.txt", bundle.notice.encode()),
+                    (_MANIFEST, canonical_json(bundle)),
+                ):
+                    with (work / name).open("xb") as stream:
+                        stream.write(data)
+                        scratch.sync(stream)
+                scratch.sync_folder(work)
+                if folder.exists() and not _complete(folder):
+                    shutil.rmtree(folder)  # somebody removed its manifest: it is no bundle
+                if not _complete(folder):
+                    _rename(work, folder)
+                scratch.sync_folder(folder.parent)
             except OSError as error:
                 raise storage_error(error, folder, "storing a bundle") from error
         return folder
@@ -56,11 +66,15 @@ class BundleStore:
 
         Raises:
             InputError: there is no such bundle.
+            IntegrityError: its manifest is damaged.
             ResourceError: the home cannot be written.
         """
-        self.get(fingerprint)
-        before = self._active_fingerprint()
-        self._home.write(self._home.root / "active", f"{fingerprint}\n".encode())
+        found = self.get(fingerprint).fingerprint
+        try:
+            before = self._active_fingerprint()
+        except IntegrityError:
+            before = None  # it named nothing; from now on it does
+        self._home.write(self._home.root / "active", f"{found}\n".encode())
         return before
 
     def active(self) -> Bundle:
@@ -68,7 +82,7 @@ class BundleStore:
 
         Raises:
             InputError: none is active.
-            IntegrityError: its manifest is damaged.
+            IntegrityError: its manifest, or the pointer to it, is damaged.
         """
         fingerprint = self._active_fingerprint()
         if fingerprint is None:
@@ -104,11 +118,16 @@ class BundleStore:
         return self._home.root / "bundles" / bundle.fingerprint / bundle.artifact_name
 
     def _active_fingerprint(self) -> str | None:
+        path = self._home.root / "active"
         try:
-            text = (self._home.root / "active").read_text().strip()
-        except OSError:
+            text = path.read_bytes().decode("ascii", errors="replace").strip()
+        except FileNotFoundError:
             return None
-        return text if is_digest(text) else None
+        except OSError as error:
+            raise _bad_pointer(path, f"cannot be read: {error.strerror}") from error
+        if not is_digest(text):
+            raise _bad_pointer(path, "does not hold a fingerprint")
+        return text
 
     def _read(self, fingerprint: str) -> Bundle:
         path = self._home.root / "bundles" / fingerprint / _MANIFEST
@@ -129,6 +148,27 @@ class BundleStore:
                 hint=_NOT_ACTIVE_HINT,
             )
         return bundle
+
+
+def _bad_pointer(path: Path, what: str) -> IntegrityError:
+    return IntegrityError(
+        "active-unreadable",
+        f"the pointer to the active bundle {what}",
+        context={"path": str(path)},
+        hint=_NOT_ACTIVE_HINT,
+    )
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / _MANIFEST).exists()
+
+
+def _rename(work: Path, folder: Path) -> None:
+    try:
+        work.rename(folder)
+    except OSError:
+        if not _complete(folder):  # else another process has just put the same bundle there
+            raise
 
 
 def _link(source: Path, target: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import msgspec
@@ -71,7 +72,11 @@ class EvidenceStore:
         return sorted(chosen, key=lambda pair: (pair[1].created, pair[0]))
 
     def latest(self, *, kind: str, subject: str, device: str) -> tuple[str, Evidence] | None:
-        """Return the newest piece of a kind about a subject on a device, or ``None``."""
+        """Return the newest piece of a kind about a subject on a device, or ``None``.
+
+        Raises:
+            IntegrityError: a file no longer has its digest.
+        """
         found = [pair for pair in self.find(kind=kind, subject=subject) if pair[1].device == device]
         return found[-1] if found else None
 
@@ -91,16 +96,23 @@ class EvidenceStore:
         path = self._home.root / "evidence" / f"{digest}.json"
         context: dict[str, Any] = {"path": str(path)}
         try:
-            piece = msgspec.json.decode(path.read_bytes(), type=Evidence)
-        except (OSError, msgspec.MsgspecError) as error:
+            data = path.read_bytes()
+        except OSError as error:
             raise IntegrityError(
                 "evidence-unreadable", f"evidence {digest[:12]} cannot be read", context=context
             ) from error
-        if digest_of(piece) != digest:
+        if hashlib.sha256(data).hexdigest() != digest:  # over the bytes, before they are decoded
             raise IntegrityError(
                 "evidence-corrupt",
                 f"evidence {digest[:12]} has changed since it was written",
                 context=context,
                 hint="remove the file; evidence is taken again when it is needed",
             )
-        return piece
+        try:
+            return msgspec.json.decode(data, type=Evidence)
+        except msgspec.MsgspecError as error:
+            raise IntegrityError(
+                "evidence-unreadable",
+                f"evidence {digest[:12]} is not of a form that this version reads: {error}",
+                context=context,
+            ) from error

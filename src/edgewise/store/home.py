@@ -18,13 +18,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from edgewise.errors import EdgewiseError, IntegrityError, ResourceError
+from edgewise.errors import EdgewiseError, InputError, IntegrityError, ResourceError
+from edgewise.store import scratch
 from edgewise.store.digest import file_digest
 
 __all__ = ["HOME_VARIABLE", "Home", "default_home", "storage_error"]
@@ -34,10 +33,21 @@ _LOCK_TIMEOUT_S = 600.0
 
 
 def default_home() -> Path:
-    """Return the folder that ``EDGEWISE_HOME`` names, or the platform's data folder."""
+    """Return the folder that ``EDGEWISE_HOME`` names, or the platform's data folder.
+
+    Raises:
+        InputError: it begins with ``~`` and there is no such user.
+    """
     named = os.environ.get(HOME_VARIABLE)
     if named:
-        return Path(named).expanduser()
+        try:
+            return Path(named).expanduser()
+        except RuntimeError as error:
+            raise InputError(
+                "home-invalid",
+                f"{HOME_VARIABLE} is {named!r}: {error}",
+                hint="name the folder in full",
+            ) from error
     import platformdirs  # noqa: PLC0415 - not needed when the variable is set
 
     return Path(platformdirs.user_data_dir("edgewise", appauthor=False))
@@ -62,7 +72,16 @@ def storage_error(error: OSError, path: Path, doing: str) -> EdgewiseError:
             context=context,
             hint=f"make it writable, or set {HOME_VARIABLE} to a folder that is",
         )
-    return ResourceError("storage-failed", f"{doing} failed: {error.strerror}", context=context)
+    if error.errno == errno.EFBIG:
+        return ResourceError(
+            "file-too-large",
+            f"{path} grew beyond what this volume or process may write while {doing}",
+            context=context,
+            hint=f"point {HOME_VARIABLE} at a volume for large files (FAT32 ends at 4 GiB)",
+        )
+    return ResourceError(
+        "storage-failed", f"{doing} failed: {error.strerror or error}", context=context
+    )
 
 
 def _free_bytes(path: Path) -> int | None:
@@ -143,16 +162,24 @@ class Home:
 
     @contextlib.contextmanager
     def work_folder(self) -> Iterator[Path]:
-        """Give a fresh folder in staging and remove it afterwards, whatever happens."""
+        """Give a fresh folder in staging and remove it afterwards, whatever happens.
+
+        What processes that were killed left there is removed first.
+
+        Raises:
+            ResourceError: the home cannot be written.
+        """
         staging = self.folder("staging")
+        scratch.sweep(staging)
         try:
-            path = Path(tempfile.mkdtemp(prefix="work-", dir=staging))
+            path, held = scratch.make_folder(staging)
         except OSError as error:
             raise storage_error(error, staging, "making a work folder") from error
         try:
             yield path
         finally:
             shutil.rmtree(path, ignore_errors=True)
+            os.close(held)
 
     def write(self, path: Path, data: bytes) -> None:
         """Put ``data`` at ``path`` in one step: complete and synced, or not at all.
@@ -160,16 +187,20 @@ class Home:
         Raises:
             ResourceError: the disk is full or cannot be written.
         """
-        self.folder(*path.parent.relative_to(self.root).parts)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+        folder = self.folder(*path.parent.relative_to(self.root).parts)
+        staging = self.folder("staging")
         try:
-            with temporary.open("xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            temporary.replace(path)
+            temporary, held = scratch.make_file(staging)
+            try:
+                with os.fdopen(held, "wb") as stream:
+                    stream.write(data)
+                    scratch.sync(stream)
+                    temporary.replace(path)  # while it is held, so that nobody sweeps it
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            scratch.sync_folder(folder)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
             raise storage_error(error, path, f"writing {path.name}") from error
 
     def blob(self, sha256: str) -> Path:
@@ -179,19 +210,22 @@ class Home:
     def adopt(self, file: Path, sha256: str) -> Path:
         """Move a finished file, whose digest is known to be ``sha256``, into the blobs.
 
+        A blob that is there and sound stays; one that has been damaged is replaced.
+
         Raises:
             ResourceError: the home cannot be written.
         """
-        self.folder("blobs")
+        folder = self.folder("blobs")
         target = self.blob(sha256)
         try:
-            if target.exists() and target.stat().st_size == file.stat().st_size:
+            if target.exists() and file_digest(target) == sha256:
                 file.unlink()
             else:
                 with file.open("rb") as stream:
-                    os.fsync(stream.fileno())
+                    scratch.sync(stream)
                 file.chmod(0o444)
                 file.replace(target)
+                scratch.sync_folder(folder)
         except OSError as error:
             raise storage_error(error, target, "storing a file") from error
         return target

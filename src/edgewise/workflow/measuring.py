@@ -50,7 +50,7 @@ def measure_memory(context: Context, request: PlanRequest, plan: Plan) -> Measur
     planned = plan.memory.peak_bytes
     if isinstance(planned, Unknown):
         raise UnsupportedError("plan-unknown", f"nothing to compare with: {planned.reason}")
-    path, _ = locate(context, request.model)
+    path, _ = locate(context, request.model, offline=request.offline)
     context.report(Step(stage="measure", status="start", message="filling the context"))
     report = _fill(context, request, plan, path)
     app, worker = peak_resident_bytes(), report.peak_resident_bytes

@@ -47,6 +47,7 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     kv_type: KvType = KvType.F16
     runtime: str = DEFAULT_RUNTIME
     app_bytes: int | None = None
+    offline: bool = False
 
 
 def plan_model(context: Context, request: PlanRequest) -> Plan:
@@ -64,7 +65,7 @@ def plan_model(context: Context, request: PlanRequest) -> Plan:
     """
     here = request.tier == THIS_DEVICE
     tier = None if here else load_tier(request.tier)
-    path, facts = locate(context, request.model)
+    path, facts = locate(context, request.model, offline=request.offline)
     description = describe(path)
     config = default_run_config(context, request, description)
     if tier is None:
@@ -145,13 +146,15 @@ def device_tier(profile: DeviceProfile, *, huge_pages: bool) -> Tier:
     )
 
 
-def locate(context: Context, model: str | None) -> tuple[Path, dict[str, str | int | None]]:
+def locate(
+    context: Context, model: str | None, *, offline: bool = False
+) -> tuple[Path, dict[str, str | int | None]]:
     """Return where a model's file lies, fetched if need be, and what is known of it."""
     reference = parse_reference(model or default_model())
     if isinstance(reference, FileReference) and reference.sha256 is None:
         path = local_path(reference.path)
         return path, {"name": path.name, "sha256": None}
-    checkpoint = fetch_checkpoint(context, model)
+    checkpoint = fetch_checkpoint(context, model, offline=offline)
     return context.home.blob(checkpoint.sha256), {
         "name": checkpoint.reference,
         "sha256": checkpoint.sha256,

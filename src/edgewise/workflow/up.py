@@ -178,7 +178,8 @@ class _BringUp:
         if known is None or isinstance(budget, Unknown):
             return None
         size, room = known.size_bytes, int(budget.number)
-        words = f"{_mib(size)} of weights (declared) against {_mib(room)} available (measured)"
+        kind = type(budget).__name__.lower()
+        words = f"{_mib(size)} of weights (declared) against {_mib(room)} available ({kind})"
         if size > room:
             reason = f"{words}: {_mib(size - room)} short, so nothing is fetched"
             return self._stopped(UpReport(status="ready"), "does-not-fit", (reason,))

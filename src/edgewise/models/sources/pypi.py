@@ -24,7 +24,6 @@ import msgspec
 from edgewise.errors import (
     EdgewiseError,
     InputError,
-    IntegrityError,
     RemoteError,
     UnsupportedError,
 )
@@ -188,7 +187,7 @@ def _download_with_pip(
         )
         wheels = sorted(Path(folder).glob("*.whl"))
         if len(wheels) != 1:
-            raise IntegrityError(
+            raise RemoteError(
                 "index-answer-unusable", f"pip brought {len(wheels)} wheels instead of one"
             )
         actual = partial.verify_file(wheels[0], reporter, expected_sha256=expected_sha256)

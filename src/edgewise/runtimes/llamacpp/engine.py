@@ -51,7 +51,7 @@ class LlamaCppEngine:
             AdapterError: llama.cpp refuses the model or the context.
         """
         self._n = native.load()
-        self._log = native.NativeLog(self._n)
+        self._log = native.native_log()
         self._n.llama_backend_init()
         self._config = run_config
         self._flag = ctypes.create_string_buffer(2)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import errno
 import re
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from edgewise.models.gguf import read_gguf
 from edgewise.runtimes.llamacpp import native
 from edgewise.runtimes.llamacpp.formats import GGML_TYPES, WEIGHT_FORMATS
 from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.store.home import storage_error
 
 if TYPE_CHECKING:
     from edgewise.models.gguf_types import GgufFile, TensorInfo
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["GgufExporter"]
 
 _AS_IS = "as-is"
+_DISK_NEARLY_FULL_BYTES = 4 << 20
 _FLOAT_TYPES = {"f32", "f16", "bf16"}
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
@@ -47,19 +50,24 @@ class GgufExporter:
             InputError: an override is no regular expression or matches no tensor.
             IntegrityError: the source is no sound GGUF file.
             AdapterError: llama.cpp's quantiser failed.
-            OSError: the file cannot be written.
+            ResourceError: the file cannot be written, or the disk is full.
         """
         before = read_gguf(source)
         _check(recipe, before)
         if recipe.weights == _AS_IS:
-            shutil.copyfile(source, destination)
+            try:
+                shutil.copyfile(source, destination)
+            except OSError as error:
+                destination.unlink(missing_ok=True)
+                raise storage_error(error, destination, "copying the artifact") from error
             return self._result(destination, recipe, before, before, copied=True)
         self._quantize(source, destination, recipe, threads)
         return self._result(destination, recipe, before, read_gguf(destination), copied=False)
 
     def _quantize(self, source: Path, destination: Path, recipe: Recipe, threads: int) -> None:
         bindings = native.load()
-        log = native.NativeLog(bindings)
+        log = native.native_log()
+        log.clear()
         bindings.llama_backend_init()
         params = bindings.llama_model_quantize_default_params()
         params.nthread = threads
@@ -76,7 +84,12 @@ class GgufExporter:
             str(source).encode(), str(destination).encode(), ctypes.byref(params)
         )
         if code:
+            written = destination.stat().st_size if destination.exists() else 0
+            free = shutil.disk_usage(destination.parent).free
             destination.unlink(missing_ok=True)
+            if free < _DISK_NEARLY_FULL_BYTES:  # llama.cpp only says that it failed
+                error = OSError(errno.ENOSPC, f"{written} bytes were written")
+                raise storage_error(error, destination, "quantising")
             raise AdapterError(
                 "quantise-failed",
                 f"llama.cpp's quantiser failed with code {code}",

@@ -11,7 +11,7 @@ day; another platform differs by some MiB.
 from __future__ import annotations
 
 from edgewise.core.quantity import Estimated
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.models.architecture import ModelShape
 from edgewise.runtimes.protocol import Footprint
 
@@ -28,14 +28,14 @@ _LOADED_BYTES = 16 << 20
 # llama.cpp's tokenizer tables, per vocabulary entry.
 _VOCAB_ENTRY_BYTES = 133
 
-# The runtime repacks these for its kernels; with a mapped file both copies stay resident.
-_REPACKED_TYPES = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "Q8_0"})
+# Repacked for the kernels on common processors; beside a mapped file both copies are resident.
+_REPACKED_TYPES = ("Q4_0", "Q4_K", "IQ4_NL")
 
 
 def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
     """Return the memory lines of a model under a run configuration."""
     return Footprint(
-        weights_bytes=Estimated(value=shape.weights_bytes, source="tensor index"),
+        weights_bytes=_weights(shape, run_config),
         kv_cache_bytes=Estimated(
             value=_kv_cache(shape, run_config),
             source="cells x (keys + values) per layer, as llama.cpp allocates them",
@@ -49,6 +49,16 @@ def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
             source="process + loader + tokenizer tables, measured on Linux x86_64 (2026-11-30)",
         ),
     )
+
+
+def _weights(shape: ModelShape, config: RunConfig) -> Estimated:
+    repacked = sum(shape.bytes_by_type.get(name, 0) for name in _REPACKED_TYPES)
+    if config.load_mode is LoadMode.MMAP and repacked:
+        return Estimated(
+            value=shape.weights_bytes + repacked,
+            source="tensor index, and a second copy of the tensors that are repacked",
+        )
+    return Estimated(value=shape.weights_bytes, source="tensor index")
 
 
 def _cells(shape: ModelShape, config: RunConfig, *, sliding: bool) -> int:

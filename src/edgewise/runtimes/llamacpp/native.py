@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import collections
 import ctypes
+import functools
 import hashlib
 import importlib
 import importlib.util
 import sys
-import types
+from importlib.machinery import ModuleSpec
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
 
-__all__ = ["NativeLog", "installed_version", "library_digest", "load"]
+__all__ = ["NativeLog", "installed_version", "library_digest", "load", "native_log"]
 
 _PACKAGE = "llama_cpp"
 _LOG_LINES = 400
@@ -57,12 +58,16 @@ def library_digest() -> str:
 
 
 def _folder() -> Path:
+    return Path(next(iter(_spec().submodule_search_locations or ())))
+
+
+def _spec() -> ModuleSpec:
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None or not spec.submodule_search_locations:
         raise UnsupportedError(
             "runtime-not-installed", "llama-cpp-python is not installed", hint=_INSTALL_HINT
         )
-    return Path(next(iter(spec.submodule_search_locations)))
+    return spec
 
 
 def load() -> Any:
@@ -73,9 +78,8 @@ def load() -> Any:
         AdapterError: its library does not load, e.g. built for another processor.
     """
     if _PACKAGE not in sys.modules:
-        stand_in = types.ModuleType(_PACKAGE)
-        stand_in.__path__ = [str(_folder())]
-        sys.modules[_PACKAGE] = stand_in
+        # Found but not executed: submodules resolve through it, its own imports never run.
+        sys.modules[_PACKAGE] = importlib.util.module_from_spec(_spec())
     try:
         return importlib.import_module(f"{_PACKAGE}.llama_cpp")
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -88,7 +92,11 @@ def load() -> Any:
 
 
 class NativeLog:
-    """Keeps the last lines the native library logged; nothing is printed."""
+    """Keeps the last lines the native library logged; nothing is printed.
+
+    There is one per process, and it lives as long: the library keeps the address of its callback
+    and logs also while an engine is being freed. Get it from :func:`native_log`.
+    """
 
     def __init__(self, bindings: Any) -> None:
         self._lines: collections.deque[tuple[int, str]] = collections.deque(maxlen=_LOG_LINES)
@@ -118,3 +126,14 @@ class NativeLog:
     def complaints(self) -> list[str]:
         """Return the kept warnings and errors, newest last."""
         return [text.rstrip() for level, text in self._lines if level >= _LEVEL_WARN][-8:]
+
+
+@functools.cache
+def native_log() -> NativeLog:
+    """Return this process's log of the native library, connected on the first call.
+
+    Raises:
+        UnsupportedError: llama-cpp-python is not installed.
+        AdapterError: its library does not load.
+    """
+    return NativeLog(load())

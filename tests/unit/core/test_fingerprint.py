@@ -1,0 +1,170 @@
+"""The fingerprint: every field counts, and what a difference means."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from tests.unit.core.values import DEPLOYMENT
+
+from edgewise.core import fingerprint
+from edgewise.core.canonical import canonical_json
+from edgewise.core.fingerprint import Deployment, diff
+
+GOLDEN = "b1182d8c8be0735fa3b52f4603393652ffd012479fe4045522ee38fdef28354d"
+
+LEAVES = {
+    "schema_version",
+    "adapters",
+    "checkpoint.reference",
+    "checkpoint.revision",
+    "checkpoint.sha256",
+    "text.tokenizer_sha256",
+    "text.special_tokens_sha256",
+    "text.template_name",
+    "text.template_sha256",
+    "export.exporter",
+    "export.version",
+    "export.graph",
+    "recipe.name",
+    "recipe.weights",
+    "recipe.embedding",
+    "recipe.output",
+    "recipe.overrides",
+    "recipe.calibration_revision",
+    "artifact.format",
+    "artifact.sha256",
+    "artifact.size_bytes",
+    "runtime.name",
+    "runtime.version",
+    "runtime.operators",
+    "compute.backend",
+    "compute.partition_sha256",
+    "compute.run_config.context_length",
+    "compute.run_config.kv_type",
+    "compute.run_config.threads",
+    "compute.run_config.flash_attention",
+    "compute.run_config.load_mode",
+    "compute.run_config.huge_pages",
+    "compute.run_config.batch_tokens",
+    "environment.os_build",
+    "environment.abi",
+    "environment.device_class",
+    "policy.routing",
+    "policy.context",
+    "policy.sampling",
+}
+
+EVERYTHING = {"parity", "smoke", "quality", "tuning", "bench", "memory"}
+SPARED = {
+    "schema_version": set(),
+    "checkpoint": set(),
+    "text": {"tuning", "bench", "memory"},
+    "adapters": set(),
+    "export": {"tuning"},
+    "recipe": set(),
+    "artifact": set(),
+    "runtime": set(),
+    "compute": {"quality"},
+    "environment": {"quality"},
+    "policy": {"parity", "tuning", "bench", "memory"},
+}
+
+
+def leaves(value: Any, prefix: str = "") -> Iterator[str]:
+    for key, inner in value.items():
+        if isinstance(inner, dict):
+            yield from leaves(inner, f"{prefix}{key}.")
+        else:
+            yield prefix + key
+
+
+def changed(path: str) -> Deployment:
+    data = msgspec.to_builtins(DEPLOYMENT)
+    *folders, name = path.split(".")
+    part = data
+    for folder in folders:
+        part = part[folder]
+    other = {"kv_type": "q8_0", "load_mode": "malloc"}
+    match part[name]:
+        case bool(flag):
+            part[name] = not flag
+        case int(number):
+            part[name] = number + 1
+        case str(text):
+            part[name] = other.get(name, text + "x")
+        case tuple(items):
+            part[name] = items[:-1]
+        case unexpected:
+            raise AssertionError(unexpected)
+    return msgspec.convert(data, type=Deployment)
+
+
+def test_golden() -> None:
+    """A failure here means that every stored bundle and evidence has lost its identity."""
+    assert DEPLOYMENT.fingerprint == GOLDEN
+    assert hashlib.sha256(canonical_json(DEPLOYMENT)).hexdigest() == GOLDEN
+
+
+def test_these_are_all_leaves() -> None:
+    assert set(leaves(msgspec.to_builtins(DEPLOYMENT))) == LEAVES
+
+
+@pytest.mark.parametrize("path", sorted(LEAVES))
+def test_any_change_is_another_fingerprint_and_named(path: str) -> None:
+    after = changed(path)
+    assert after.fingerprint != DEPLOYMENT.fingerprint
+    (difference,) = diff(DEPLOYMENT, after)
+    assert difference.field == path
+    assert difference.before != difference.after
+    section = path.partition(".")[0]
+    assert set(difference.invalidates) == EVERYTHING - SPARED[section]
+    assert len(difference.invalidates) == len(set(difference.invalidates))
+    assert difference.meaning
+    (back,) = diff(after, DEPLOYMENT)
+    assert (back.before, back.after) == (difference.after, difference.before)
+
+
+def test_all_single_changes_are_distinct() -> None:
+    prints = {changed(path).fingerprint for path in LEAVES} | {DEPLOYMENT.fingerprint}
+    assert len(prints) == len(LEAVES) + 1
+
+
+def test_every_section_has_a_meaning() -> None:
+    assert set(fingerprint._INVALIDATES) == set(Deployment.__struct_fields__) == set(SPARED)
+
+
+def test_no_difference() -> None:
+    copy = msgspec.json.decode(msgspec.json.encode(DEPLOYMENT), type=Deployment)
+    assert copy == DEPLOYMENT
+    assert diff(DEPLOYMENT, copy) == ()
+
+
+def test_several_differences_in_the_order_of_the_fields() -> None:
+    after = msgspec.structs.replace(
+        changed("compute.run_config.threads"), checkpoint=changed("checkpoint.sha256").checkpoint
+    )
+    assert [d.field for d in diff(DEPLOYMENT, after)] == [
+        "checkpoint.sha256",
+        "compute.run_config.threads",
+    ]
+
+
+def test_a_value_that_comes_or_goes() -> None:
+    recipe = msgspec.structs.replace(DEPLOYMENT.recipe, embedding=None)
+    (difference,) = diff(DEPLOYMENT, msgspec.structs.replace(DEPLOYMENT, recipe=recipe))
+    assert (difference.field, difference.before, difference.after) == (
+        "recipe.embedding",
+        "q6_k",
+        None,
+    )
+
+
+def test_unknown_fields_are_refused() -> None:
+    data = msgspec.to_builtins(DEPLOYMENT)
+    data["checkpoint"]["branch"] = "main"
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(data, type=Deployment)
