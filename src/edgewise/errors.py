@@ -150,10 +150,11 @@ def error_from_dict(data: dict[str, Any]) -> EdgewiseError:
 
 
 def _rebuild(cls: type[EdgewiseError], data: dict[str, Any]) -> EdgewiseError:
+    context = data.get("context") or {}
     return cls(
         str(data.get("code", "unknown")),
         str(data.get("message", "")),
-        context=dict(data.get("context") or {}),
+        context=context if isinstance(context, dict) else {"context": context},
         hint=data.get("hint"),
         retryable=bool(data.get("retryable", False)),
     )

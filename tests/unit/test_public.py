@@ -171,7 +171,6 @@ def test_import_is_quick() -> None:
     assert min(once() for _ in range(3)) < 0.8  # about 0.03 s on an idle machine
 
 
-@pytest.mark.xfail(strict=True, reason="the marker is missing, so mypy ignores our types")
 def test_the_package_is_typed() -> None:
     folder = Path(edgewise.__file__).parent
     assert (folder / "py.typed").exists()

@@ -19,29 +19,45 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: list[str]) -> int:
     import click
 
-    from edgewise.cli.output import print_error
     from edgewise.cli.root import root
 
     as_json = "--json" in arguments
     try:
-        code = root.main(args=arguments, prog_name="edgewise", standalone_mode=False)
+        # Not root.main(): that turns a broken pipe into exit code 1, a bug by our list.
+        with root.make_context("edgewise", list(arguments)) as context:
+            code = root.invoke(context)
         sys.stdout.flush()
     except EdgewiseError as error:
-        print_error(error, as_json=as_json)
-        return int(error.exit_code)
+        return _report(error, as_json=as_json)
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except click.ClickException as error:
-        print_error(_usage(error), as_json=as_json)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        print(help_text.format_message(), file=sys.stderr)
         return int(ExitCode.INPUT)
+    except click.ClickException as error:
+        return _report(_usage(error), as_json=as_json)
     except (click.Abort, KeyboardInterrupt):
         print("interrupted", file=sys.stderr)
         return int(ExitCode.INTERRUPT)
     except BrokenPipeError:
-        # The reader went away, e.g. `edgewise … | head`. Nothing is left to tell it.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_stdout()
         return int(ExitCode.OK)
     return int(code or 0)
+
+
+def _report(error: EdgewiseError, *, as_json: bool) -> int:
+    from edgewise.cli.output import print_error
+
+    try:
+        print_error(error, as_json=as_json)
+    except BrokenPipeError:
+        _drop_stdout()
+    return int(error.exit_code)
+
+
+def _drop_stdout() -> None:
+    # The reader went away, e.g. `edgewise ... | head`. Nothing is left to tell it.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: object) -> EdgewiseError:

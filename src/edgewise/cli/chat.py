@@ -63,7 +63,7 @@ def _read() -> str | None:
     while True:
         try:
             return input(paint("> ", "bold", stream=sys.stdout)).strip()
-        except EOFError:
+        except (EOFError, RuntimeError):  # RuntimeError: there is no standard input at all
             say()
             return None
         except KeyboardInterrupt:

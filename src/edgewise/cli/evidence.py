@@ -53,8 +53,13 @@ def list_command(kind: str | None, subject: str | None, *, as_json: bool) -> int
 
 @evidence.command("show")
 @click.argument("digest")
-def show_command(digest: str) -> int:
-    """Print the piece of evidence whose digest begins with DIGEST, after verifying it."""
+@json_option
+def show_command(digest: str, *, as_json: bool) -> int:
+    """Print the piece of evidence whose digest begins with DIGEST, after verifying it.
+
+    Evidence is JSON, with --json or without.
+    """
+    del as_json
     from edgewise.workflow.context import Context
 
     found, piece = Context().evidence.get(digest)

@@ -125,6 +125,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     task: str = "chat"
 
     def __post_init__(self) -> None:
+        if self.messages and self.messages[-1].role != "user":
+            raise InputError(
+                "last-message-not-users",
+                f"the last message is the {self.messages[-1].role}'s; an answer follows the user's",
+                hint="put a user message last",
+            )
         if not self.messages or not self.messages[-1].content.strip():
             raise InputError(
                 "prompt-empty", "the prompt is empty", hint='say something: edgewise run "Hello"'

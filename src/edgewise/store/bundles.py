@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -12,11 +13,14 @@ from edgewise.core.bundle import Bundle
 from edgewise.core.canonical import canonical_json, is_digest
 from edgewise.errors import InputError, IntegrityError
 from edgewise.store import scratch
+from edgewise.store.digest import file_digest
 from edgewise.store.home import Home, storage_error
 
 __all__ = ["BundleStore"]
 
 _MANIFEST = "manifest.json"
+# The fingerprint covers the deployment; the digest of the manifest covers the rest of it too.
+_SEAL = "manifest.sha256"
 _NOT_ACTIVE_HINT = "set one up: edgewise up"
 
 
@@ -27,34 +31,40 @@ class BundleStore:
         self._home = home
 
     def add(self, bundle: Bundle) -> Path:
-        """Put a bundle in place, complete or not at all; an existing one is left as it is.
+        """Put a bundle in place, complete or not at all.
+
+        An existing one is read whole: it is left as it is when every byte is right, and replaced
+        when not, so that setting a model up again heals what was damaged.
 
         Raises:
             IntegrityError: the artifact blob is missing.
             ResourceError: the home cannot be written.
         """
         folder = self._home.root / "bundles" / bundle.fingerprint
-        if _complete(folder):
+        if self._intact(bundle):
             return folder
         blob = self._home.blob(bundle.deployment.artifact.sha256)
         if not blob.exists():
             raise IntegrityError("blob-missing", "the bundle's artifact is not in the store")
         self._home.folder("bundles")
+        manifest = canonical_json(bundle)
         with self._home.work_folder() as work:
             try:
                 _link(blob, work / bundle.artifact_name)
                 for name, data in (
                     ("template.jinja", bundle.text.template_source.encode()),
                     ("NOTICE.txt", bundle.notice.encode()),
-                    (_MANIFEST, canonical_json(bundle)),
+                    (_MANIFEST, manifest),
+                    (_SEAL, hashlib.sha256(manifest).hexdigest().encode()),
                 ):
                     with (work / name).open("xb") as stream:
                         stream.write(data)
                         scratch.sync(stream)
                 scratch.sync_folder(work)
-                if folder.exists() and not _complete(folder):
-                    shutil.rmtree(folder)  # somebody removed its manifest: it is no bundle
-                if not _complete(folder):
+                if folder.exists() and not self._intact(bundle):
+                    with self._home.work_folder() as attic:
+                        folder.rename(attic / "damaged")
+                if not self._intact(bundle):
                     _rename(work, folder)
                 scratch.sync_folder(folder.parent)
             except OSError as error:
@@ -129,18 +139,28 @@ class BundleStore:
             raise _bad_pointer(path, "does not hold a fingerprint")
         return text
 
+    def _intact(self, bundle: Bundle) -> bool:
+        try:
+            found = self._read(bundle.fingerprint)
+            artifact = file_digest(self.artifact(found))
+        except (IntegrityError, OSError):
+            return False
+        return artifact == bundle.deployment.artifact.sha256
+
     def _read(self, fingerprint: str) -> Bundle:
         path = self._home.root / "bundles" / fingerprint / _MANIFEST
         try:
-            bundle = msgspec.json.decode(path.read_bytes(), type=Bundle)
-        except (OSError, msgspec.MsgspecError) as error:
+            data = path.read_bytes()
+            seal = path.with_name(_SEAL).read_text(encoding="ascii")
+            bundle = msgspec.json.decode(data, type=Bundle)
+        except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise IntegrityError(
                 "bundle-unreadable",
                 f"bundle {fingerprint[:12]} cannot be read",
                 context={"path": str(path)},
                 hint=_NOT_ACTIVE_HINT,
             ) from error
-        if bundle.fingerprint != fingerprint:
+        if bundle.fingerprint != fingerprint or hashlib.sha256(data).hexdigest() != seal:
             raise IntegrityError(
                 "bundle-corrupt",
                 f"bundle {fingerprint[:12]} has changed since it was written",
@@ -159,15 +179,11 @@ def _bad_pointer(path: Path, what: str) -> IntegrityError:
     )
 
 
-def _complete(folder: Path) -> bool:
-    return (folder / _MANIFEST).exists()
-
-
 def _rename(work: Path, folder: Path) -> None:
     try:
         work.rename(folder)
     except OSError:
-        if not _complete(folder):  # else another process has just put the same bundle there
+        if not (folder / _MANIFEST).exists():  # else another process has just put the same there
             raise
 
 

@@ -11,7 +11,7 @@ import msgspec
 from edgewise.core.bundle import TextSettings
 from edgewise.core.canonical import canonical_json, is_digest
 from edgewise.core.fingerprint import CheckpointIdentity
-from edgewise.errors import IntegrityError, UnsupportedError
+from edgewise.errors import EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.models.architecture import ModelShape, model_shape
 from edgewise.models.gguf import read_gguf
 from edgewise.models.sources import default_model, fetch, parse_reference, registry_models
@@ -108,9 +108,12 @@ def _reusable(context: Context, reference: CheckpointReference) -> Checkpoint | 
     known = _known(context, reference.canonical)
     if known is None or isinstance(reference, FileReference):
         return None  # a local file may have changed since
-    if not context.home.blob(known.sha256).exists():
+    try:
+        context.home.verified_blob(known.sha256)
+    except IntegrityError as error:
+        message = f"{error.message}; it is fetched again"
+        context.report(Step(stage="fetch", status="note", message=message))
         return None
-    context.home.verified_blob(known.sha256)
     context.report(Step(stage="fetch", status="reused", message=_describe(known)))
     return known
 
@@ -124,7 +127,11 @@ def _keep(context: Context, fetched: FetchedCheckpoint) -> Checkpoint:
         pinned=fetched.pinned,
         licence=fetched.licence,
     )
-    read_gguf(fetched.path)  # nothing hostile gets a place in the store
+    try:
+        read_gguf(fetched.path)  # nothing hostile gets a place in the store
+    except EdgewiseError:
+        fetched.path.unlink(missing_ok=True)
+        raise
     context.home.adopt(fetched.path, fetched.sha256)
     path = context.home.root / "checkpoints" / f"{_key(checkpoint.reference)}.json"
     context.home.write(path, canonical_json(checkpoint))

@@ -7,7 +7,6 @@ from edgewise.core.outcome import RouteDecision
 from edgewise.core.request import Request
 from edgewise.core.state import DeviceState
 from edgewise.device import read_state
-from edgewise.errors import InputError
 from edgewise.route import DEFAULT_POLICY, Policy, RouteEvidence, decide
 from edgewise.run.session import Session
 from edgewise.workflow.context import Context
@@ -48,16 +47,8 @@ def open_session(
 
 
 def _qualified(context: Context, bundle: Bundle) -> bool:
-    """Whether the bundle cites passed smoke evidence of this fingerprint and device."""
-    for digest in bundle.evidence:
-        try:
-            piece = context.evidence.get(digest)[1]
-        except InputError:
-            continue  # the evidence was removed: it no longer counts
-        if (piece.kind, piece.subject, piece.device) == (
-            "smoke",
-            bundle.fingerprint,
-            context.device.digest,
-        ):
-            return bool(piece.figures.get("passed"))
-    return False
+    """Whether the newest smoke evidence of this fingerprint on this device passed."""
+    found = context.evidence.latest(
+        kind="smoke", subject=bundle.fingerprint, device=context.device.digest
+    )
+    return found is not None and bool(found[1].figures.get("passed"))

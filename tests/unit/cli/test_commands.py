@@ -341,7 +341,6 @@ def test_standard_input_that_is_not_utf8() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="click turns a broken pipe into exit 1, which means a bug")
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

@@ -79,6 +79,7 @@ def test_add(home: Home, store: BundleStore, ours: Bundle) -> None:
         "template.jinja",
         "NOTICE.txt",
         "manifest.json",
+        "manifest.sha256",
     }
     assert store.artifact(ours).read_bytes() == ARTIFACT
     assert store.artifact(ours).stat().st_ino == home.blob(SHA256).stat().st_ino

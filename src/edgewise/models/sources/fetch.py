@@ -99,7 +99,8 @@ def fetch(
     task = Task(folder=folder, reporter=reporter, pins=pins, offline=offline, policy=policy)
     lock = staging / f"{key}.lock"
     with partial.hold_lock(lock, reporter, timeout_s=policy.lock_timeout_s):
-        found = _finished(task)
+        # A local file may have changed since, and copying it again costs little.
+        found = None if isinstance(reference, FileReference) else _finished(task)
         if found is not None:
             return found
         fetched = _dispatch(reference, task)
