@@ -22,8 +22,9 @@ check:  ## lint, format, types, architecture, docs (after `make test`)
 docs:  ## build the documentation
 	$(BIN)/sphinx-build -W -b html docs docs/_build/html
 
-bench:  ## run benchmarks/decode.toml and rewrite the README's table
-	$(BIN)/python -m benchmarks.decode benchmarks/decode.toml
+bench:  ## run the benchmarks and rewrite the README's tables (about 15 minutes, keep the machine quiet)
+	$(BIN)/python -m benchmarks.memory
+	$(BIN)/python -m benchmarks.decode
 
 clean:
 	rm -rf .venv .cache docs/_build

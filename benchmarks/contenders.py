@@ -7,6 +7,7 @@ parent's clock) to the first token; ``decode_tok_s`` counts tokens after the fir
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 import time
@@ -142,6 +143,62 @@ def high_level(settings: dict[str, Any], **options: Any) -> dict[str, Any]:
     }
 
 
+def overhead(settings: dict[str, Any]) -> dict[str, Any]:
+    """Session and raw loop in one worker, in turn; decode times of each pair in milliseconds."""
+    import msgspec
+
+    from edgewise.bench.service import SERVICE, LoopParams, LoopTimes
+    from edgewise.core.bundle import TextSettings
+    from edgewise.core.recipe import RunConfig
+    from edgewise.core.request import Message, Sampling
+    from edgewise.run.messages import Generated, GenerateParams, Loaded, LoadParams, Notice
+    from edgewise.runtimes import registry
+    from edgewise.runtimes.worker import WorkerProcess
+
+    config = msgspec.convert(settings["run_config"], type=RunConfig)
+    tokens = settings["decode_tokens"]
+    load = LoadParams(
+        runtime="llamacpp",
+        artifact=settings["artifact"],
+        run_config=config,
+        text=msgspec.convert(settings["text"], type=TextSettings),
+    )
+    request = GenerateParams(
+        messages=(Message(role="user", content=settings["prompt"]),),
+        max_tokens=tokens,
+        sampling=Sampling(),
+        stop=(),
+        deadline_s=None,
+    )
+    worker = WorkerProcess(
+        SERVICE, environment=registry.adapter("llamacpp").worker_environment(config)
+    )
+    pairs = []
+    try:
+        worker.call("load", load, Loaded)
+        for _ in range(settings["overhead_pairs"]):
+            loop = worker.call(
+                "loop", LoopParams(prompt=settings["rendered"], decode_tokens=tokens), LoopTimes
+            )
+            arrived: list[float] = []
+            pending = worker.start("generate", request)
+            pending.result(
+                Generated,
+                notice=Notice,
+                on_notice=functools.partial(note_time, arrived),
+            )
+            # The client's clock, from the first text to the end of the answer.
+            pairs.append((loop.decode_ms, (time.perf_counter() - arrived[0]) * 1e3))
+    finally:
+        worker.close()
+    return {"pairs": pairs}
+
+
+def note_time(times: list[float], _notice: object) -> None:
+    """Append the time of now."""
+    times.append(time.perf_counter())
+
+
 def number(quantity: Any) -> float:
     """Return a quantity's value, which must be known here."""
     return float(quantity.number)
@@ -152,6 +209,7 @@ CONTENDERS = {
     "raw": raw,
     "high-level": high_level,
     "high-level-threads": high_level_threads,
+    "overhead": overhead,
 }
 
 

@@ -57,6 +57,7 @@ def run(scenario: dict[str, Any]) -> None:
                     file=sys.stderr,
                 )
         check_same_text(lines[1:])
+        lines.append({"contender": "overhead", **run_trial("overhead", settings)})
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in lines))
 
@@ -82,7 +83,8 @@ def prepare(folder: Path, scenario: dict[str, Any]) -> tuple[dict[str, Any], dic
     )
     config = msgspec.to_builtins(bundle.deployment.compute.run_config)
     settings = {
-        **{k: scenario[k] for k in ("prompt", "decode_tokens", "context_length")},
+        **{k: scenario[k] for k in ("prompt", "decode_tokens", "context_length", "overhead_pairs")},
+        "text": msgspec.to_builtins(bundle.text),
         "home": str(folder),
         "artifact": str(context.bundles.artifact(bundle)),
         "run_config": config,

@@ -1,4 +1,4 @@
-"""The README's benchmark table, generated from the results file."""
+"""The README's tables, generated from the results files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "decode.jsonl"
 README = ROOT / "README.md"
-BEGIN, END = "<!-- benchmark:decode begin -->", "<!-- benchmark:decode end -->"
+MEMORY_RESULTS = ROOT / "benchmarks" / "results" / "memory.jsonl"
 
 _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
     ("decode_tok_s", "decode tok/s", lambda v: f"{v:.0f}"),
@@ -24,7 +24,7 @@ _COLUMNS: tuple[tuple[str, str, Callable[[float], str]], ...] = (
 
 def make_table(results: Path = RESULTS) -> str:
     """Return the table as Markdown: median (lower to upper quartile) per figure."""
-    header, *trials = [json.loads(line) for line in results.read_text().splitlines()]
+    header, *trials, overhead = [json.loads(line) for line in results.read_text().splitlines()]
     scenario = header["scenario"]
     rows = [
         "| | " + " | ".join(title for _, title, _ in _COLUMNS) + " |",
@@ -46,22 +46,42 @@ def make_table(results: Path = RESULTS) -> str:
         f"{_ratio(trials, 'edgewise', 'high-level')} that of the high-level defaults, "
         f"{_ratio(trials, 'edgewise', 'high-level-threads')} with equal threads, and "
         f"{_ratio(trials, 'edgewise', 'raw')} the raw loop's (medians of the ratios per round). "
+        f"In one and the same worker, in turn, the session takes {_overhead(overhead)} more "
+        "decode time than the raw loop. "
         "Its peak counts both of its processes; the raw loop's counts the worker alone."
     )
     rows += ["", note]
     return "\n".join(rows)
 
 
+def make_memory_table(results: Path = MEMORY_RESULTS) -> str:
+    """Return planned against measured peaks as Markdown."""
+    rows = [
+        "| model | context | KV | planned | measured | planned / measured |",
+        "|---|---|---|---|---|---|",
+    ]
+    for line in map(json.loads, results.read_text().splitlines()):
+        planned, measured = line["planned"]["peak_bytes"], line["measured_bytes"]
+        rows.append(
+            f"| {line['model']} | {line['context_length']} | {line['kv_type']} "
+            f"| {planned / (1 << 20):.1f} | {measured / (1 << 20):.1f} | {line['ratio']:.3f} |"
+        )
+    return "\n".join(rows)
+
+
 def update_readme() -> None:
-    """Put the table into the README, between its marks."""
-    README.write_text(with_table(README.read_text(encoding="utf-8")), encoding="utf-8")
+    """Put the tables into the README, between their marks."""
+    README.write_text(with_tables(README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-def with_table(readme: str) -> str:
-    """Return the README's text with the table that the results give."""
-    before, _, rest = readme.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{make_table()}\n{END}{after}"
+def with_tables(readme: str) -> str:
+    """Return the README's text with the tables that the results give."""
+    for name, make in (("benchmark:decode", make_table), ("memory", make_memory_table)):
+        begin, end = f"<!-- {name} begin -->", f"<!-- {name} end -->"
+        before, _, rest = readme.partition(begin)
+        _, _, after = rest.partition(end)
+        readme = f"{before}{begin}\n{make()}\n{end}{after}"
+    return readme
 
 
 def _cell(values: list[float], show: Callable[[float], str]) -> str:
@@ -74,3 +94,10 @@ def _ratio(trials: list[dict[str, Any]], one: str, other: str) -> str:
     for trial in trials:
         by_trial.setdefault(trial["trial"], {})[trial["contender"]] = trial["decode_tok_s"]
     return f"{statistics.median(r[one] / r[other] for r in by_trial.values()):.2f}×"
+
+
+def _overhead(line: dict[str, Any]) -> str:
+    low, middle, high = statistics.quantiles(
+        [session / raw - 1 for raw, session in line["pairs"]], n=4, method="inclusive"
+    )
+    return f"{middle:.1%} ({low:.1%} to {high:.1%})"

@@ -223,7 +223,7 @@ class _BringUp:
         )
 
     def _build(self, checkpoint: Checkpoint, threads: int) -> BuildReceipt:
-        recipe = self._request.recipe
+        recipe, budget = self._request.recipe, self._context.device.memory.budget_bytes
         self._say("build", "start", f"recipe {recipe.name} for {self._request.runtime}")
         receipt = build(
             self._context.home,
@@ -231,6 +231,7 @@ class _BringUp:
             recipe,
             runtime=self._request.runtime,
             threads=threads,
+            memory_limit_bytes=None if isinstance(budget, Unknown) else int(budget.number),
         )
         self._record("build", receipt.sha256, receipt)
         if receipt.double_quantised:
