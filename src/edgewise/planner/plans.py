@@ -247,6 +247,8 @@ def _peak(candidate: Candidate, config: RunConfig, tier: Tier, footprint: Footpr
 
 def _remarks(candidate: Candidate) -> Iterator[str]:
     shape, asked = candidate.shape, candidate.run_config.context_length
+    if shape is None and candidate.shape_missing:
+        yield candidate.shape_missing
     if shape is not None and asked > shape.context_length_trained:
         yield (
             f"a context of {asked} is longer than the {shape.context_length_trained} tokens the "
