@@ -12,6 +12,8 @@ from edgewise.errors import InputError
 from edgewise.runtimes.host import Emit, Method
 
 ECHO = "tests.services:EchoService"
+# Workers import nothing from the current folder, so this one is told where the tests are.
+HERE = {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 
 class EchoService:

@@ -59,9 +59,11 @@ class WorkerProcess:
         variables = {**os.environ, **(environment or {})}
         if memory_limit_bytes is not None:
             variables[MEMORY_LIMIT_VARIABLE] = str(memory_limit_bytes)
+        # -P: the folder the user happens to stand in is no place to import from.
+        command = [sys.executable, "-P", "-X", "utf8", "-m", "edgewise.runtimes.host", service]
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-X", "utf8", "-m", "edgewise.runtimes.host", service],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

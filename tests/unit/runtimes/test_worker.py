@@ -6,9 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from tests.services import ECHO
+from tests.services import ECHO, HERE
 
 from edgewise.errors import AdapterError, InputError, ResourceError
 from edgewise.runtimes.worker import WorkerProcess
@@ -16,7 +17,7 @@ from edgewise.runtimes.worker import WorkerProcess
 
 @pytest.fixture
 def worker() -> Iterator[WorkerProcess]:
-    process = WorkerProcess(ECHO)
+    process = WorkerProcess(ECHO, environment=HERE)
     yield process
     process.close()
 
@@ -144,7 +145,7 @@ def test_native_complaints_are_in_the_error(worker: WorkerProcess) -> None:
 
 
 def test_variables_stand_before_exec() -> None:
-    worker = WorkerProcess(ECHO, environment={"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
+    worker = WorkerProcess(ECHO, environment={**HERE, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"})
     try:
         assert worker.call("environment", "GLIBC_TUNABLES", str) == "glibc.malloc.hugetlb=1"
     finally:
@@ -152,7 +153,7 @@ def test_variables_stand_before_exec() -> None:
 
 
 def test_the_memory_limit_holds() -> None:
-    worker = WorkerProcess(ECHO, memory_limit_bytes=400 << 20)
+    worker = WorkerProcess(ECHO, environment=HERE, memory_limit_bytes=400 << 20)
     try:
         assert worker.call("allocate", 50 << 20, int) == 50 << 20
         with pytest.raises(ResourceError) as caught:
@@ -164,7 +165,7 @@ def test_the_memory_limit_holds() -> None:
 
 
 def test_the_worker_ends_with_its_session() -> None:
-    worker = WorkerProcess(ECHO)
+    worker = WorkerProcess(ECHO, environment=HERE)
     pending = worker.start("wait")
     del pending
     pid = worker.pid
@@ -182,3 +183,16 @@ def test_a_service_that_cannot_be_imported_is_a_typed_error() -> None:
         worker.close()
     assert caught.value.code == "worker-crashed"
     assert any("no_such_module" in line for line in caught.value.context["native_log"])
+
+
+def test_nothing_is_imported_from_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("numpy", "msgspec", "jinja2", "edgewise"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit(99)")
+    monkeypatch.chdir(tmp_path)
+    worker = WorkerProcess(ECHO, environment=HERE)
+    try:
+        assert worker.call("echo", 1, int) == 1
+    finally:
+        worker.close()
