@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from edgewise.cli.output import mib, paint, say
+from edgewise.cli.output import paint, say
 from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.request import Request
+from edgewise.core.units import mib
 from edgewise.errors import ExitCode, error_from_dict
 from edgewise.run.session import Session
 

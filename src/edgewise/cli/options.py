@@ -8,10 +8,12 @@ from typing import Any, TypeVar
 
 import click
 
+from edgewise.core.recipe import KvType
 from edgewise.core.request import DataClass, Message, Request, Sampling
 from edgewise.errors import InputError
 
 __all__ = [
+    "context_options",
     "generation_defaults",
     "generation_options",
     "json_option",
@@ -23,6 +25,27 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+def context_options(function: F) -> F:
+    """Add the options of the context: its length and the format of its KV cache."""
+    context = click.option(
+        "--context",
+        "context_length",
+        type=int,
+        default=2048,
+        show_default=True,
+        help="Tokens of context to reserve.",
+    )
+    kv = click.option(
+        "--kv",
+        "kv_type",
+        type=click.Choice([str(k) for k in KvType]),
+        default="f16",
+        show_default=True,
+        help="KV cache format.",
+    )
+    return context(kv(function))
 
 
 def generation_options(function: F) -> F:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgewise.core.units import mib
+
 if TYPE_CHECKING:
     from edgewise.core.quantity import Quantity
     from edgewise.errors import EdgewiseError
@@ -16,7 +18,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "StepPrinter",
-    "mib",
     "paint",
     "print_error",
     "print_json",
@@ -76,13 +77,6 @@ def print_table(headers: list[str], rows: list[list[str]]) -> None:
     # Off a terminal a line is as long as it needs to be: a wrapped figure cannot be grepped.
     width = None if sys.stdout.isatty() else 200
     Console(file=sys.stdout, highlight=False, markup=False, width=width).print(table)
-
-
-def mib(size_bytes: float) -> str:
-    """Return bytes in MiB, or in KiB where that would round to nothing."""
-    if 0 < abs(size_bytes) < 1 << 20:
-        return f"{size_bytes / (1 << 10):,.1f} KiB"
-    return f"{size_bytes / (1 << 20):,.1f} MiB"
 
 
 def show_quantity(quantity: Quantity, unit: str = "") -> str:

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from edgewise.cli.options import json_option, model_size
+from edgewise.cli.options import context_options, json_option, model_size
 from edgewise.cli.output import StepPrinter, paint, print_json, print_table, say, show_quantity
 from edgewise.core.recipe import KvType
+from edgewise.core.units import mib
 from edgewise.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -25,22 +26,7 @@ __all__ = ["plan"]
     show_default=True,
     help="Device class to plan for; --tier list names them.",
 )
-@click.option(
-    "--context",
-    "context_length",
-    type=int,
-    default=2048,
-    show_default=True,
-    help="Tokens of context to reserve.",
-)
-@click.option(
-    "--kv",
-    "kv_type",
-    type=click.Choice([str(k) for k in KvType]),
-    default="f16",
-    show_default=True,
-    help="KV cache format.",
-)
+@context_options
 @click.option("--app", metavar="SIZE", help="Share of the hosting application, e.g. 64MiB.")
 @click.option("--offline", is_flag=True, help="Use no network.")
 @click.option(
@@ -124,7 +110,7 @@ def _show(result: Plan) -> None:
     for change in result.changes:
         print(
             f"  change {change.setting}: {change.before} -> {change.after}, "
-            f"saves {change.saves_bytes / (1 << 20):,.1f} MiB"
+            f"saves {mib(change.saves_bytes)}"
         )
     memory = result.memory
     lines = {**memory.lines, "peak_bytes": memory.peak_bytes, "budget_bytes": memory.budget_bytes}
@@ -156,7 +142,7 @@ def _show_measured(measured: object) -> None:
 
     data = msgspec.to_builtins(measured)
     print(
-        f"measured peak {data['peak_bytes']['value'] / (1 << 20):,.1f} MiB with the context full, "
-        f"planned {data['planned_bytes'] / (1 << 20):,.1f} MiB: "
+        f"measured peak {mib(data['peak_bytes']['value'])} with the context full, "
+        f"planned {mib(data['planned_bytes'])}: "
         f"{data['planned_over_measured_ratio']:.3f}"
     )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgewise.cli.options import generation_defaults, json_option
+from edgewise.cli.options import context_options, generation_defaults, json_option
 from edgewise.cli.output import StepPrinter, paint, print_json, say
 from edgewise.core.recipe import KvType
 from edgewise.errors import ExitCode
@@ -23,22 +23,7 @@ DEFAULT_PROMPT = "In one sentence: why is it useful to run a language model on o
 
 @click.command()
 @click.argument("model", required=False)
-@click.option(
-    "--context",
-    "context_length",
-    type=int,
-    default=2048,
-    show_default=True,
-    help="Tokens of context to reserve.",
-)
-@click.option(
-    "--kv",
-    "kv_type",
-    type=click.Choice([str(k) for k in KvType]),
-    default="f16",
-    show_default=True,
-    help="KV cache format.",
-)
+@context_options
 @click.option(
     "--recipe", default="as-is", show_default=True, help="Weight format to quantise to, or as-is."
 )

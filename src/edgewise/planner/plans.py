@@ -18,6 +18,7 @@ from edgewise.core.ledger import MemoryLedger
 from edgewise.core.quantity import Estimated, Quantity, Unknown
 from edgewise.core.recipe import KvType, RunConfig
 from edgewise.core.tier import Tier
+from edgewise.core.units import mib
 from edgewise.models.architecture import ModelShape
 from edgewise.planner.roofline import DecodeBound, PrefillBound, decode_bound, prefill_bound
 from edgewise.runtimes.protocol import Footprint
@@ -159,7 +160,7 @@ def _verdict(
         return _unknown(candidate, ledger, tier, footprint, missing)
     if peak.number <= budget.number:
         spare = int(budget.number - peak.number)
-        why = f"the peak stays {_mib(spare)} below the budget of {_mib(int(budget.number))}"
+        why = f"the peak stays {mib(spare)} below the budget of {mib(int(budget.number))}"
         return Verdict.FITS, (why,), (), None
     smallest = int(peak.number)
     for config in _smaller(candidate.run_config):
@@ -169,12 +170,12 @@ def _verdict(
         smallest = min(smallest, int(tried.number))
         if tried.number <= budget.number:
             changes = _changes(candidate, config, tier, footprint)
-            why = f"as asked it is {_mib(int(peak.number - budget.number))} over the budget"
+            why = f"as asked it is {mib(int(peak.number - budget.number))} over the budget"
             return Verdict.FITS_WITH_CHANGES, (why,), changes, None
     shortfall = smallest - int(budget.number)
     why = (
-        f"even with the smallest KV cache it is {_mib(shortfall)} over the budget of "
-        f"{_mib(int(budget.number))}; a smaller model or weight format is needed"
+        f"even with the smallest KV cache it is {mib(shortfall)} over the budget of "
+        f"{mib(int(budget.number))}; a smaller model or weight format is needed"
     )
     return Verdict.DOES_NOT_FIT, (why,), (), shortfall
 
@@ -193,7 +194,7 @@ def _unknown(
     if not isinstance(budget, Unknown) and known > budget.number:
         # What is known is too much at any setting; the unknown lines cannot be negative.
         shortfall = known - int(budget.number)
-        why = f"the known lines alone are {_mib(shortfall)} over the budget"
+        why = f"the known lines alone are {mib(shortfall)} over the budget"
         return Verdict.DOES_NOT_FIT, (why, *missing), (), shortfall
     return Verdict.UNKNOWN, missing, (), None
 
@@ -254,7 +255,3 @@ def _remarks(candidate: Candidate) -> Iterator[str]:
             f"a context of {asked} is longer than the {shape.context_length_trained} tokens the "
             "model was trained for; answers beyond that are unreliable"
         )
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 20):,.1f} MiB"

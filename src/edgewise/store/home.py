@@ -67,7 +67,7 @@ def storage_error(error: OSError, path: Path, doing: str) -> EdgewiseError:
         )
     if error.errno in {errno.EROFS, errno.EACCES, errno.EPERM}:
         return ResourceError(
-            "home-not-writable",
+            "storage-not-writable",
             f"{path} cannot be written while {doing}: {error.strerror}",
             context=context,
             hint=f"make it writable, or set {HOME_VARIABLE} to a folder that is",

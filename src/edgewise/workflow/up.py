@@ -15,6 +15,7 @@ from edgewise.build import BuildReceipt, build
 from edgewise.core.bundle import Bundle, TextSettings
 from edgewise.core.quantity import Unknown
 from edgewise.core.recipe import KvType, Recipe, RunConfig
+from edgewise.core.units import mib
 from edgewise.device import DeviceProfile
 from edgewise.models.sources import default_model, registry_models
 from edgewise.planner import Plan, Verdict, make_plan
@@ -179,9 +180,9 @@ class _BringUp:
             return None
         size, room = known.size_bytes, int(budget.number)
         kind = type(budget).__name__.lower()
-        words = f"{_mib(size)} of weights (declared) against {_mib(room)} available ({kind})"
+        words = f"{mib(size)} of weights (declared) against {mib(room)} available ({kind})"
         if size > room:
-            reason = f"{words}: {_mib(size - room)} short, so nothing is fetched"
+            reason = f"{words}: {mib(size - room)} short, so nothing is fetched"
             return self._stopped(UpReport(status="ready"), "does-not-fit", (reason,))
         self._say("plan", "note", f"{words}: worth fetching")
         return None
@@ -243,7 +244,7 @@ class _BringUp:
             more = len(receipt.deviations) - 8
             self._say("build", "note", f"{more} more tensors differ; the receipt names each")
         what = "taken over unchanged" if receipt.copied else "quantised"
-        self._say("build", "done", f"{what}, {_mib(receipt.size_bytes)}, {receipt.sha256[:12]}")
+        self._say("build", "done", f"{what}, {mib(receipt.size_bytes)}, {receipt.sha256[:12]}")
         return receipt
 
     def _tune(self, profile: DeviceProfile, receipt: BuildReceipt, base: RunConfig) -> Tuning:
@@ -345,7 +346,3 @@ def _words(config: RunConfig) -> str:
     flash = "on" if config.flash_attention else "off"
     pages = "huge pages" if config.huge_pages else f"loaded by {config.load_mode}"
     return f"{config.threads} threads, flash attention {flash}, {pages}"
-
-
-def _mib(size_bytes: int) -> str:
-    return f"{size_bytes / (1 << 20):,.1f} MiB"

@@ -12,7 +12,6 @@ import pytest
 
 from edgewise.cli.output import (
     StepPrinter,
-    mib,
     paint,
     print_error,
     print_json,
@@ -20,6 +19,7 @@ from edgewise.cli.output import (
     show_quantity,
 )
 from edgewise.core.quantity import Declared, Estimated, Measured, Quantity, Unknown
+from edgewise.core.units import mib
 from edgewise.errors import AdapterError, InputError
 from edgewise.workflow.context import Step
 

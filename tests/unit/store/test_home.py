@@ -455,7 +455,7 @@ def test_a_read_only_home(tmp_path: Path) -> None:
         ):
             with pytest.raises(ResourceError) as caught:
                 attempt()
-            assert caught.value.code == "home-not-writable"
+            assert caught.value.code == "storage-not-writable"
             assert "EDGEWISE_HOME" in str(caught.value.hint)
             assert not caught.value.retryable
         assert (home.root / "active").read_bytes() == OLD
@@ -498,9 +498,9 @@ def test_a_file_where_the_home_should_be(tmp_path: Path, what: str) -> None:
     [
         (28, "disk-full"),
         (122, "disk-full"),
-        (30, "home-not-writable"),
-        (13, "home-not-writable"),
-        (1, "home-not-writable"),
+        (30, "storage-not-writable"),
+        (13, "storage-not-writable"),
+        (1, "storage-not-writable"),
         (27, "file-too-large"),
         (5, "storage-failed"),
     ],

@@ -7,7 +7,6 @@ is full, the shortfall in bytes. No network.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
@@ -21,14 +20,13 @@ import msgspec
 
 from edgewise.errors import IntegrityError, ResourceError
 from edgewise.models.sources.progress import Phase, Reporter
+from edgewise.store.home import storage_error
 
 __all__ = ["PartState", "check_space", "hold_lock", "publish", "storage_errors", "verify_file"]
 
 CHUNK_BYTES = 1 << 20
 DISK_MARGIN_BYTES = 64 << 20  # specified: room for the rest of the system to go on working
 _LOCK_POLL_S = 0.5
-_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 
 class PartState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -78,25 +76,7 @@ def storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        context = {"path": str(path), "errno": error.errno, "reason": error.strerror}
-        if error.errno in _FULL:
-            raise ResourceError(
-                "disk-full",
-                f"no room left to write {path}: {error.strerror}",
-                context=context,
-                hint="free space or choose another home; what was fetched is kept and resumed",
-                retryable=True,
-            ) from error
-        if error.errno in _DENIED:
-            raise ResourceError(
-                "storage-not-writable",
-                f"{path} cannot be written: {error.strerror}",
-                context=context,
-                hint="check the permissions of the folder and whether it is mounted read-only",
-            ) from error
-        raise ResourceError(
-            "storage-failed", f"{path}: {error.strerror or error}", context=context
-        ) from error
+        raise storage_error(error, path, "fetching") from error
 
 
 def check_space(folder: Path, needed_bytes: int, margin_bytes: int) -> None:
