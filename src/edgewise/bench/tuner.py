@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import statistics
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -31,6 +32,8 @@ DECODE_TOKENS = 24
 REFERENCE_PROMPT = 128
 REFERENCE_ANSWER = 64
 ROUNDS = 2
+# Beyond this only the first round is measured: a busy or small device must not wait for ever.
+TIME_LIMIT_S = 60.0
 _TUNING_CONTEXT = 512
 
 
@@ -93,7 +96,11 @@ def tune(
     times: dict[RunConfig, list[StepTimes]] = {}
     skipped: dict[str, None] = {}
     total, done = len(candidates) * ROUNDS, 0
-    for _, config in itertools.product(range(ROUNDS), candidates):
+    started = time.monotonic()
+    for number, config in itertools.product(range(ROUNDS), candidates):
+        if number and time.monotonic() - started > TIME_LIMIT_S:
+            skipped[f"round {number + 1}: the first took more than {TIME_LIMIT_S:g} s"] = None
+            break
         if progress is not None:
             progress(done, total, _describe(config))
         done += 1

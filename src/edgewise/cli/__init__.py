@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 
@@ -13,7 +15,17 @@ __all__ = ["main"]
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and exit with the code of HOUSE STYLE: see ``edgewise --help``."""
     arguments = sys.argv[1:] if argv is None else argv
+    _prepare_streams()
     sys.exit(_run(arguments))
+
+
+def _prepare_streams() -> None:
+    """Make the standard streams usable: text they cannot encode is escaped, not an error."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - for good
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _run(arguments: list[str]) -> int:
@@ -22,6 +34,8 @@ def _run(arguments: list[str]) -> int:
     from edgewise.cli.root import root
 
     as_json = "--json" in arguments
+    if sys.stdout is None:
+        return _report(_no_output("it is closed"), as_json=False)
     try:
         # Not root.main(): that turns a broken pipe into exit code 1, a bug by our list.
         with root.make_context("edgewise", list(arguments)) as context:
@@ -42,7 +56,27 @@ def _run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _drop_stdout()
         return int(ExitCode.OK)
+    except OSError as error:
+        if not _stdout_failed(error):
+            raise
+        _drop_stdout()
+        return _report(_no_output(error.strerror or "it failed"), as_json=False)
     return int(code or 0)
+
+
+def _no_output(why: str) -> EdgewiseError:
+    from edgewise.errors import ResourceError
+
+    return ResourceError(
+        "output-failed",
+        f"standard output cannot be written: {why}",
+        hint="the result had nowhere to go; nothing else is wrong",
+    )
+
+
+def _stdout_failed(error: OSError) -> bool:
+    """Whether it was the output that failed: what touches files raises typed errors."""
+    return error.filename is None and error.errno in {errno.ENOSPC, errno.EIO, errno.EBADF}
 
 
 def _report(error: EdgewiseError, *, as_json: bool) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from edgewise.cli.output import paint, say
+from edgewise.cli.output import paint, say, visible
 from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.request import Request
@@ -17,9 +17,10 @@ __all__ = ["exit_code", "show_answer", "show_outcome"]
 
 def show_answer(session: Session, request: Request) -> Outcome:
     """Ask, with the text on standard output as it comes and the rest on standard error."""
+    terminal = sys.stdout.isatty()
 
     def show(text: str) -> None:
-        sys.stdout.write(text)
+        sys.stdout.write(visible(text) if terminal else text)
         sys.stdout.flush()
 
     outcome = session.ask(request, on_text=show)
@@ -43,6 +44,8 @@ def show_outcome(outcome: Outcome) -> None:
         say(f"{paint('failed', 'red')}: {error.code}: {error.message}")
         for line in error.context.get("native_log", [])[-3:]:
             say(f"  native: {line}")
+        if error.hint:
+            say(f"{paint('hint', 'yellow')}: {error.hint}")
         return
     tokens, timings = outcome.tokens, outcome.timings
     cut = {

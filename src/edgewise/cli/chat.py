@@ -10,7 +10,7 @@ import click
 
 from edgewise.cli.answer import show_answer
 from edgewise.cli.options import generation_options, request_from
-from edgewise.cli.output import paint, print_error, say
+from edgewise.cli.output import StepPrinter, paint, print_error, say
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message
 from edgewise.errors import EdgewiseError
@@ -32,7 +32,7 @@ def chat(**options: Any) -> int:
     from edgewise.workflow.opening import open_session
 
     system, fingerprint = options.pop("system"), options.pop("fingerprint")
-    with open_session(Context(), fingerprint) as session:
+    with open_session(Context(report=StepPrinter()), fingerprint) as session:
         converse(session, options, system=system)
     return 0
 
@@ -54,6 +54,8 @@ def converse(session: Session, options: dict[str, Any], *, system: str | None = 
             say(paint("the conversation is forgotten", "dim"))
         elif line == "/help":
             say(_HELP)
+        elif line.startswith("/"):
+            say(f"there is no command {line.split()[0]!r}; {_HELP}")
         elif line:
             messages = _turn(session, options, messages, line)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from edgewise.cli.options import json_option
-from edgewise.cli.output import print_json, print_table, say
+from edgewise.cli.output import StepPrinter, print_json, print_table, say
 
 __all__ = ["evidence"]
 
@@ -23,7 +23,7 @@ def list_command(kind: str | None, subject: str | None, *, as_json: bool) -> int
     """List all evidence of the home, oldest first."""
     from edgewise.workflow.context import Context
 
-    found = Context().evidence.find(kind=kind, subject=subject)
+    found = Context(report=StepPrinter()).evidence.find(kind=kind, subject=subject)
     if as_json:
         print_json(
             [
@@ -62,6 +62,6 @@ def show_command(digest: str, *, as_json: bool) -> int:
     del as_json
     from edgewise.workflow.context import Context
 
-    found, piece = Context().evidence.get(digest)
+    found, piece = Context(report=StepPrinter()).evidence.get(digest)
     print_json({"digest": found, "evidence": piece})
     return 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import sys
+import time
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -24,8 +28,11 @@ __all__ = [
     "print_table",
     "say",
     "show_quantity",
+    "visible",
 ]
 
+_OWN_COLOURS = re.compile(r"\x1b\[(?:0|31|32|33|2|1)m")
+_HEARTBEAT_S = 10.0
 _COLOURS = {"red": "31", "green": "32", "yellow": "33", "dim": "2", "bold": "1"}
 
 
@@ -40,9 +47,28 @@ def paint(text: str, colour: str, *, stream: Any = None) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
+def visible(text: str) -> str:
+    """Return the text with control characters written out, so that none acts on a terminal.
+
+    What a file, a server or a model says is shown, never obeyed. Line feeds and tabs stay.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text
+    )
+
+
 def say(text: str = "") -> None:
-    """Print a line on standard error."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line on standard error; colours of our own pass, control characters do not.
+
+    A standard error that cannot be written is nobody's answer: it is ignored.
+    """
+    parts = _OWN_COLOURS.split(text)
+    colours = [*_OWN_COLOURS.findall(text), ""]
+    safe = "".join(visible(part) + colour for part, colour in zip(parts, colours, strict=True))
+    with contextlib.suppress(OSError, ValueError):
+        print(safe, file=sys.stderr, flush=True)
 
 
 def print_json(value: Any) -> None:
@@ -106,6 +132,7 @@ class StepPrinter:
     def __init__(self) -> None:
         self._live = sys.stderr.isatty()
         self._open = False
+        self._last = time.monotonic()
 
     def __call__(self, step: Step) -> None:
         """Show one step."""
@@ -113,6 +140,7 @@ class StepPrinter:
             self._progress(step)
             return
         self.clear()
+        self._last = time.monotonic()
         mark = {"done": paint("ok", "green"), "reused": paint("ok", "green"), "note": "--"}
         again = " (already there)" if step.status == "reused" else ""
         sign = mark.get(step.status, "..")
@@ -125,12 +153,17 @@ class StepPrinter:
             self._open = False
 
     def _progress(self, step: Step) -> None:
-        if not self._live:
+        if not self._live and time.monotonic() - self._last < _HEARTBEAT_S:
             return
         amount = f"{step.done}/{step.total}" if step.total else ""
         if step.unit == "bytes":
             amount = mib(step.done) + (f" of {mib(step.total)}" if step.total else "")
         line = f"   {step.stage:<9} {step.message} {amount}"
+        if not self._live:  # a sign of life, for a log
+            say(line.rstrip())
+            self._last = time.monotonic()
+            return
+        line = visible(line)
         sys.stderr.write("\r\x1b[K" + line[: max(20, _columns() - 1)])
         sys.stderr.flush()
         self._open = True

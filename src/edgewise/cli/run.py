@@ -8,7 +8,7 @@ import click
 
 from edgewise.cli.answer import exit_code, show_answer
 from edgewise.cli.options import generation_options, json_option, read_prompt, request_from
-from edgewise.cli.output import print_json
+from edgewise.cli.output import StepPrinter, print_json
 from edgewise.core.request import Message
 
 __all__ = ["run"]
@@ -31,7 +31,7 @@ def run(prompt: str | None, *, as_json: bool, **options: Any) -> int:
     messages = [Message(role="system", content=system)] if system else []
     messages.append(Message(role="user", content=read_prompt(prompt)))
     request = request_from(tuple(messages), options)
-    with open_session(Context(), fingerprint) as session:
+    with open_session(Context(report=StepPrinter()), fingerprint) as session:
         if as_json:
             outcome = session.ask(request)
             print_json(outcome)

@@ -97,6 +97,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     "run-config-invalid",
                     f"{name} is {getattr(self, name)}; allowed is 1 to {_COUNT_MAX}",
                     context={"field": name},
+                    hint=f"choose {name} within that range",
                 )
         if self.kv_type is not KvType.F16 and not self.flash_attention:
             raise InputError(

@@ -22,7 +22,10 @@ _DEADLINE_MAX_S = 1e9
 def _require(ok: bool, name: str, value: object, allowed: str) -> None:
     if not ok:
         raise InputError(
-            "request-invalid", f"{name} is {value!r}; allowed is {allowed}", context={"field": name}
+            "request-invalid",
+            f"{name} is {value!r}; allowed is {allowed}",
+            context={"field": name},
+            hint=f"set {name} within that range, or leave it out",
         )
 
 
@@ -34,6 +37,7 @@ def _require_text(text: str, what: str) -> None:
             "text-not-utf8",
             f"{what} holds text that is not valid Unicode: {error.reason}",
             context={"position": error.start},
+            hint="remove or replace the bytes that are no text; input must be UTF-8",
         ) from error
 
 
@@ -46,6 +50,23 @@ class DataClass(StrEnum):
     LOCAL_ONLY = "local-only"
 
 
+def _require_types(value: object, **types: type | tuple[type, ...]) -> None:
+    """Refuse a field of another type: msgspec checks what it decodes, not what Python makes."""
+    for name, wanted in types.items():
+        allowed = wanted if isinstance(wanted, tuple) else (wanted,)
+        if float in allowed:
+            allowed = (*allowed, int)
+        found = getattr(value, name, None)
+        if not isinstance(found, allowed) or (isinstance(found, bool) and bool not in allowed):
+            expected = " or ".join(t.__name__ for t in allowed)
+            raise InputError(
+                "request-invalid",
+                f"{name} is of type {type(found).__name__}; it must be {expected}",
+                context={"field": name},
+                hint="see the documentation of edgewise.Request",
+            )
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One turn of a conversation. ``role`` is ``system``, ``user`` or ``assistant``."""
 
@@ -53,6 +74,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     content: str
 
     def __post_init__(self) -> None:
+        _require_types(self, role=str, content=str)
         if self.role not in {"system", "user", "assistant"}:
             raise InputError(
                 "role-unknown",
@@ -83,6 +105,9 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seed: int | None = None
 
     def __post_init__(self) -> None:
+        _require_types(
+            self, temperature=float, top_k=int, top_p=float, min_p=float, seed=(int, type(None))
+        )
         _require(
             math.isfinite(self.temperature) and 0 <= self.temperature <= 100,
             "temperature",
@@ -125,6 +150,18 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     task: str = "chat"
 
     def __post_init__(self) -> None:
+        _require_types(
+            self,
+            messages=tuple,
+            max_tokens=(int, type(None)),
+            sampling=Sampling,
+            stop=tuple,
+            deadline_s=(float, type(None)),
+            data_class=DataClass,
+            task=str,
+        )
+        for message in self.messages:
+            _require_types(message, role=str, content=str)
         if self.messages and self.messages[-1].role != "user":
             raise InputError(
                 "last-message-not-users",

@@ -66,7 +66,7 @@ class Generator:
             completion_tokens=run.completion_tokens,
             prefill_ms=run.prefill_ms,
             decode_ms=run.decode_ms,
-            seed=params.sampling.seed,
+            seed=params.sampling.seed if params.sampling.temperature > 0 else None,
             peak_resident_bytes=peak_resident_bytes(),
             events=tuple(run.events),
         )

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PromptBuilder"]
 
+# Far above ordinary text (about 4); only long runs of one character come near it.
+_MOST_CHARACTERS_A_TOKEN = 200
+
 
 class PromptBuilder:
     """Renders and tokenises conversations for one engine."""
@@ -37,6 +40,7 @@ class PromptBuilder:
             InputError: the template rejects these messages, or content that spells a control
                 token cannot be told apart because the template rewrites content.
         """
+        self._require_sane_size(messages)
         rendered = self._template.render_segments(
             [{"role": m.role, "content": m.content} for m in messages],
             add_generation_prompt=True,
@@ -64,6 +68,19 @@ class PromptBuilder:
                 parse_special=not segment.is_content,
             )
         return ids
+
+    def _require_sane_size(self, messages: Sequence[Message]) -> None:
+        """Refuse what cannot fit before it is rendered and tokenised at length."""
+        size = sum(len(message.content) for message in messages)
+        context = self._engine.context_length
+        if size > context * _MOST_CHARACTERS_A_TOKEN:
+            raise InputError(
+                "prompt-too-long",
+                f"the messages have {size} characters; a context of {context} tokens cannot hold "
+                "them",
+                context={"characters": size, "context": context},
+                hint="shorten the prompt, or use a larger context: --context N",
+            )
 
     @property
     def _tokenize(self) -> Callable[..., list[int]]:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import AdapterError
+from edgewise.errors import AdapterError, IntegrityError
 from edgewise.run.generation import Generator
 from edgewise.run.messages import Generated, GenerateParams, Loaded, LoadParams
 from edgewise.run.prompt import PromptBuilder
@@ -74,6 +74,13 @@ class EngineService:
         started = time.perf_counter()
         self.loading()
         runtime = registry.adapter(params.runtime)
+        if not Path(params.artifact).is_file():
+            raise IntegrityError(
+                "artifact-missing",
+                "the active model's file is gone",
+                context={"path": params.artifact},
+                hint="set it up again: edgewise up",
+            )
         engine = runtime.engine(Path(params.artifact), params.run_config)
         self._engine = engine
         self.loaded(params)

@@ -29,7 +29,13 @@ from edgewise.core.recipe import RunConfig
 from edgewise.core.request import Request, Sampling
 from edgewise.core.state import DeviceState
 from edgewise.device.process import peak_resident_bytes
-from edgewise.errors import AdapterError, InputError, IntegrityError, ResourceError
+from edgewise.errors import (
+    AdapterError,
+    EdgewiseError,
+    InputError,
+    IntegrityError,
+    ResourceError,
+)
 from edgewise.run.accounting import Clock, completed
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Loaded, LoadParams, Notice
 from edgewise.runtimes import registry
@@ -78,6 +84,7 @@ class Session:
         self._read_state = read_state
         self._worker: WorkerProcess | None = None
         self._loaded = False
+        self._closed = False
         self._pending: PendingCall | None = None
         self._busy = threading.Lock()
 
@@ -114,6 +121,7 @@ class Session:
 
     def close(self) -> None:
         """End the worker."""
+        self._closed = True
         worker, self._worker, self._loaded = self._worker, None, False
         if worker is not None:
             worker.close()
@@ -125,6 +133,7 @@ class Session:
 
     def _ask(self, request: Request, on_text: OnText | None) -> Outcome:
         clock = Clock()
+        self._closed = False
         resident = self._loaded and self._worker is not None and self._worker.alive
         decision = self._decide(request, self._read_state(), resident=resident)
         provenance = self._provenance(decision)
@@ -144,7 +153,11 @@ class Session:
             worker = self._ready_worker()
             clock.ready()
             generated = self._generate(worker, request, take, clock)
-        except (AdapterError, ResourceError) as error:
+        except (AdapterError, ResourceError):
+            if self._closed:
+                error = AdapterError(
+                    "session-closed", "the session was closed while it was answering"
+                )
             self.close()
             return Failed(
                 error=error.to_dict(), partial_text="".join(pieces), provenance=provenance
@@ -172,16 +185,30 @@ class Session:
             return pending.result(Generated, notice=Notice, on_notice=take)
         except KeyboardInterrupt:
             pending.cancel()
+        except EdgewiseError:
+            raise  # the worker's own word: the call has ended
+        except BaseException:
+            # Whoever takes the text has failed: nobody waits for the rest of this answer.
+            self._abandon(pending)
+            raise
         try:
             return pending.result(Generated, notice=Notice, on_notice=take)
         except KeyboardInterrupt:
             self.close()
             raise
 
+    def _abandon(self, pending: PendingCall) -> None:
+        try:
+            pending.cancel()
+            pending.result(Generated, notice=Notice)
+        except EdgewiseError:
+            self.close()
+
     def _ready_worker(self) -> WorkerProcess:
         if self._worker is not None and self._loaded and self._worker.alive:
             return self._worker
         self.close()
+        self._closed = False
         deployment = self.bundle.deployment
         runtime = registry.adapter(deployment.runtime.name)
         config = deployment.compute.run_config

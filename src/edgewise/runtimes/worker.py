@@ -180,9 +180,21 @@ class WorkerProcess:
                 hint="look for an out-of-memory kill in the system log; use a smaller context",
                 retryable=True,
             )
+        if any(line.startswith("MemoryError") for line in self._stderr):
+            return ResourceError(
+                "worker-out-of-memory",
+                "the worker ran out of memory while it started",
+                context=context,
+                hint="raise the memory limit of this process",
+                retryable=True,
+            )
         how = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
         return AdapterError(
-            "worker-crashed", f"the worker ended with {how}", context=context, retryable=True
+            "worker-crashed",
+            f"the worker ended with {how}",
+            context=context,
+            hint="the native lines say more; ask again, which starts a new worker",
+            retryable=True,
         )
 
     def _read(self) -> None:

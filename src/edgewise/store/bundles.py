@@ -15,10 +15,14 @@ from edgewise.errors import InputError, IntegrityError
 from edgewise.store import scratch
 from edgewise.store.digest import file_digest
 from edgewise.store.home import Home, storage_error
+from edgewise.store.regular import read_regular
 
 __all__ = ["BundleStore"]
 
 _MANIFEST = "manifest.json"
+_MANIFEST_BYTES = 16 << 20
+_POINTER_BYTES = 256
+_TEMPLATE, _NOTICE = "template.jinja", "NOTICE.txt"
 # The fingerprint covers the deployment; the digest of the manifest covers the rest of it too.
 _SEAL = "manifest.sha256"
 _NOT_ACTIVE_HINT = "set one up: edgewise up"
@@ -52,8 +56,8 @@ class BundleStore:
             try:
                 _link(blob, work / bundle.artifact_name)
                 for name, data in (
-                    ("template.jinja", bundle.text.template_source.encode()),
-                    ("NOTICE.txt", bundle.notice.encode()),
+                    (_TEMPLATE, bundle.text.template_source.encode()),
+                    (_NOTICE, bundle.notice.encode()),
                     (_MANIFEST, manifest),
                     (_SEAL, hashlib.sha256(manifest).hexdigest().encode()),
                 ):
@@ -109,11 +113,12 @@ class BundleStore:
         found = [name for name in self.fingerprints() if name.startswith(prefix.lower())]
         if len(found) != 1 or not prefix:
             what = "no bundle's fingerprint begins" if not found else f"{len(found)} bundles begin"
+            known = ", ".join(name[:12] for name in self.fingerprints())
             raise InputError(
                 "bundle-not-found",
                 f"{what} with {prefix!r}",
                 context={"bundles": list(self.fingerprints())},
-                hint=_NOT_ACTIVE_HINT,
+                hint=f"give more digits; there are: {known}" if known else _NOT_ACTIVE_HINT,
             )
         return self._read(found[0])
 
@@ -130,7 +135,7 @@ class BundleStore:
     def _active_fingerprint(self) -> str | None:
         path = self._home.root / "active"
         try:
-            text = path.read_bytes().decode("ascii", errors="replace").strip()
+            text = read_regular(path, limit_bytes=_POINTER_BYTES).decode("ascii", "replace").strip()
         except FileNotFoundError:
             return None
         except OSError as error:
@@ -142,16 +147,22 @@ class BundleStore:
     def _intact(self, bundle: Bundle) -> bool:
         try:
             found = self._read(bundle.fingerprint)
+            folder = self.artifact(found).parent
+            beside = [
+                read_regular(folder / name, limit_bytes=_MANIFEST_BYTES)
+                for name in (_TEMPLATE, _NOTICE)
+            ]
             artifact = file_digest(self.artifact(found))
         except (IntegrityError, OSError):
             return False
-        return artifact == bundle.deployment.artifact.sha256
+        wanted = [found.text.template_source.encode(), found.notice.encode()]
+        return artifact == bundle.deployment.artifact.sha256 and beside == wanted
 
     def _read(self, fingerprint: str) -> Bundle:
         path = self._home.root / "bundles" / fingerprint / _MANIFEST
         try:
-            data = path.read_bytes()
-            seal = path.with_name(_SEAL).read_text(encoding="ascii")
+            data = read_regular(path, limit_bytes=_MANIFEST_BYTES)
+            seal = read_regular(path.with_name(_SEAL), limit_bytes=_POINTER_BYTES).decode("ascii")
             bundle = msgspec.json.decode(data, type=Bundle)
         except (OSError, UnicodeDecodeError, msgspec.MsgspecError) as error:
             raise IntegrityError(

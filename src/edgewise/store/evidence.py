@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -11,17 +13,26 @@ from edgewise.core.canonical import canonical_json, digest_of, is_digest
 from edgewise.core.evidence import Evidence
 from edgewise.errors import InputError, IntegrityError
 from edgewise.store.home import Home
+from edgewise.store.regular import read_regular
 
 __all__ = ["EvidenceStore"]
 
 _SHORTEST_PREFIX = 4
+_LIMIT_BYTES = 16 << 20
 
 
 class EvidenceStore:
-    """All evidence of one home."""
+    """All evidence of one home.
 
-    def __init__(self, home: Home) -> None:
+    A damaged piece does not count and does not stop the others: it is moved to
+    ``evidence/damaged`` where the home can be written, and reported once through ``on_damaged``.
+    """
+
+    def __init__(
+        self, home: Home, on_damaged: Callable[[IntegrityError], None] = lambda _error: None
+    ) -> None:
         self._home = home
+        self._on_damaged = on_damaged
 
     def add(self, evidence: Evidence) -> str:
         """Store a piece of evidence and return its digest. Storing it twice is harmless.
@@ -57,28 +68,34 @@ class EvidenceStore:
     def find(
         self, *, kind: str | None = None, subject: str | None = None
     ) -> list[tuple[str, Evidence]]:
-        """Return all pieces of a kind and about a subject, oldest first.
-
-        Raises:
-            IntegrityError: a file no longer has its digest.
-        """
-        found = [(digest, self._read(digest)) for digest in self._digests()]
+        """Return all sound pieces of a kind and about a subject, oldest first."""
         chosen = [
             (digest, piece)
-            for digest, piece in found
+            for digest, piece in self._sound()
             if (kind is None or piece.kind == kind)
             and (subject is None or piece.subject.startswith(subject))
         ]
         return sorted(chosen, key=lambda pair: (pair[1].created, pair[0]))
 
     def latest(self, *, kind: str, subject: str, device: str) -> tuple[str, Evidence] | None:
-        """Return the newest piece of a kind about a subject on a device, or ``None``.
-
-        Raises:
-            IntegrityError: a file no longer has its digest.
-        """
+        """Return the newest sound piece of a kind about a subject on a device, or ``None``."""
         found = [pair for pair in self.find(kind=kind, subject=subject) if pair[1].device == device]
         return found[-1] if found else None
+
+    def _sound(self) -> Iterator[tuple[str, Evidence]]:
+        for digest in self._digests():
+            try:
+                yield digest, self._read(digest)
+            except IntegrityError as error:
+                self._set_aside(digest)
+                self._on_damaged(error)
+
+    def _set_aside(self, digest: str) -> None:
+        path = self._home.root / "evidence" / f"{digest}.json"
+        with contextlib.suppress(OSError):
+            attic = path.parent / "damaged"
+            attic.mkdir(exist_ok=True)
+            path.replace(attic / path.name)
 
     def _digests(self) -> list[str]:
         folder = self._home.root / "evidence"
@@ -88,7 +105,9 @@ class EvidenceStore:
     def _matching(self, prefix: str) -> list[str]:
         if len(prefix) < _SHORTEST_PREFIX:
             raise InputError(
-                "evidence-prefix-short", f"{prefix!r} is too short; give at least 4 digits"
+                "evidence-prefix-short",
+                f"{prefix!r} is too short; give at least 4 digits",
+                hint="`edgewise evidence list` shows what there is",
             )
         return [digest for digest in self._digests() if digest.startswith(prefix.lower())]
 
@@ -96,15 +115,17 @@ class EvidenceStore:
         path = self._home.root / "evidence" / f"{digest}.json"
         context: dict[str, Any] = {"path": str(path)}
         try:
-            data = path.read_bytes()
+            data = read_regular(path, limit_bytes=_LIMIT_BYTES)
         except OSError as error:
             raise IntegrityError(
-                "evidence-unreadable", f"evidence {digest[:12]} cannot be read", context=context
+                "evidence-unreadable",
+                f"evidence {digest[:12]} ({path}) cannot be read: {error.strerror}",
+                context=context,
             ) from error
         if hashlib.sha256(data).hexdigest() != digest:  # over the bytes, before they are decoded
             raise IntegrityError(
                 "evidence-corrupt",
-                f"evidence {digest[:12]} has changed since it was written",
+                f"evidence {digest[:12]} ({path}) has changed since it was written",
                 context=context,
                 hint="remove the file; evidence is taken again when it is needed",
             )

@@ -80,7 +80,10 @@ def storage_error(error: OSError, path: Path, doing: str) -> EdgewiseError:
             hint=f"point {HOME_VARIABLE} at a volume for large files (FAT32 ends at 4 GiB)",
         )
     return ResourceError(
-        "storage-failed", f"{doing} failed: {error.strerror or error}", context=context
+        "storage-failed",
+        f"{doing} failed at {path}: {error.strerror or error}",
+        context=context,
+        hint=f"check the path, or set {HOME_VARIABLE} to another folder",
     )
 
 

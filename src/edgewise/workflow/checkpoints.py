@@ -16,7 +16,7 @@ from edgewise.models.architecture import ModelShape, model_shape
 from edgewise.models.gguf import read_gguf
 from edgewise.models.sources import default_model, fetch, parse_reference, registry_models
 from edgewise.models.sources.reference import CheckpointReference, FileReference
-from edgewise.models.template import chat_template
+from edgewise.models.template import ChatTemplate, chat_template
 from edgewise.models.tokenizer import TokenizerIdentity, tokenizer_identity
 from edgewise.workflow.context import Context, Step
 
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from edgewise.models.sources import FetchedCheckpoint, Progress
 
 __all__ = ["Checkpoint", "Description", "describe", "fetch_checkpoint", "text_settings"]
+
+
+_PROBE_TEXT = "Is the ferry late today?"
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -167,11 +170,15 @@ def text_settings(description: Description, *, template: str | None = None) -> T
 
     Raises:
         UnsupportedError: the model has no template and none was named.
-        IntegrityError: its template or tokenizer is malformed.
+        IntegrityError: its template or tokenizer is malformed, or the template loses what the
+            user says.
     """
     chosen = chat_template(description.file, allow_builtin=template)
     tokenizer = description.tokenizer
     by_id = {number: text for text, number in tokenizer.special_tokens.items()}
+    bos = "" if tokenizer.bos_id is None else by_id.get(tokenizer.bos_id, "")
+    eos = "" if tokenizer.eos_id is None else by_id.get(tokenizer.eos_id, "")
+    _check_template(chosen, bos_token=bos, eos_token=eos)
     if not tokenizer.end_token_ids:
         raise IntegrityError(
             "end-token-missing",
@@ -181,12 +188,29 @@ def text_settings(description: Description, *, template: str | None = None) -> T
     return TextSettings(
         template_name=chosen.name,
         template_source=chosen.source,
-        bos_token="" if tokenizer.bos_id is None else by_id.get(tokenizer.bos_id, ""),
-        eos_token="" if tokenizer.eos_id is None else by_id.get(tokenizer.eos_id, ""),
+        bos_token=bos,
+        eos_token=eos,
         add_bos=_adds_bos(tokenizer),
         end_token_ids=tokenizer.end_token_ids,
         special_tokens=tuple(sorted(tokenizer.special_tokens)),
     )
+
+
+def _check_template(template: ChatTemplate, *, bos_token: str, eos_token: str) -> None:
+    """Refuse a template that does not carry the user's words into the prompt.
+
+    Rendering also finds a template that is invalid, unsafe or never ends, before anything is
+    built on it.
+    """
+    rendered = template.render(
+        [{"role": "user", "content": _PROBE_TEXT}], bos_token=bos_token, eos_token=eos_token
+    )
+    if _PROBE_TEXT not in rendered:
+        raise IntegrityError(
+            "template-loses-message",
+            f"the chat template ({template.name}) leaves the user's message out of the prompt",
+            hint="every answer would ignore the question; use another checkpoint",
+        )
 
 
 def _adds_bos(tokenizer: TokenizerIdentity) -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from edgewise._version import __version__
 from edgewise.core.evidence import Evidence
 from edgewise.device import DeviceProfile, probe
+from edgewise.errors import IntegrityError
 from edgewise.store import BundleStore, EvidenceStore, Home
 
 __all__ = ["Context", "Report", "Step", "StepStatus"]
@@ -49,9 +50,13 @@ class Context:
 
     def __init__(self, home: Home | None = None, *, report: Report | None = None) -> None:
         self.home = home or Home()
-        self.evidence = EvidenceStore(self.home)
-        self.bundles = BundleStore(self.home)
         self.report: Report = report or (lambda _step: None)
+        self.evidence = EvidenceStore(self.home, self._evidence_damaged)
+        self.bundles = BundleStore(self.home)
+
+    def _evidence_damaged(self, error: IntegrityError) -> None:
+        message = f"{error.message}; it was set aside and does not count"
+        self.report(Step(stage="evidence", status="note", message=message))
 
     @functools.cached_property
     def device(self) -> DeviceProfile:

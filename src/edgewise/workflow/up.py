@@ -270,7 +270,9 @@ class _BringUp:
         self._record("tuning", receipt.sha256, tuning)
         best, worst = tuning.trials[0], tuning.trials[-1]
         ratio = worst.reference_ms / best.reference_ms
-        self._say("tune", "done", f"{_words(best.run_config)}: {ratio:.2f}x as fast as the slowest")
+        beside = ", measured beside other work" if tuning.contended else ""
+        words = f"{_words(best.run_config)}: {ratio:.2f}x as fast as the slowest{beside}"
+        self._say("tune", "done", words)
         return tuning
 
     def _known_tuning(

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edgewise.core.outcome import Completed, Declined, FinishReason, Outcome, Route
+from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome, Route
 from edgewise.core.quantity import Measured, Unknown
 from edgewise.core.request import DataClass, Message, Request, Sampling
 from edgewise.core.state import DeviceState, ThermalState
@@ -268,3 +268,33 @@ def test_cancel_with_nothing_running_is_harmless(session: Session) -> None:
     thread.start()
     thread.join()
     assert ask(session, "Hi", max_tokens=1).tokens.completion == 1
+
+
+@pytest.mark.parametrize("kind", [ValueError, GeneratorExit])
+def test_a_reader_that_fails_ends_the_generation(session: Session, kind: type) -> None:
+    ask(session, "Hi", max_tokens=2)
+
+    def on_text(_text: str) -> None:
+        raise kind
+
+    with pytest.raises(kind):
+        session.ask(request(STORY, max_tokens=900), on_text=on_text)
+    after = ask(session, "Hi", max_tokens=2)
+    # Left running, the story would have kept the worker busy for seconds.
+    assert after.timings.queue_ms.number < 1000
+    assert after.timings.total_ms.number < 2000
+
+
+def test_closing_while_it_answers_says_so(session: Session) -> None:
+    def on_text(_text: str) -> None:
+        threading.Thread(target=session.close).start()
+
+    outcome = session.ask(request(STORY, max_tokens=900), on_text=on_text)
+    assert isinstance(outcome, Failed)
+    assert outcome.error["code"] == "session-closed"
+
+
+def test_a_huge_prompt_is_the_users_not_the_templates(session: Session) -> None:
+    with pytest.raises(InputError) as caught:
+        session.ask(request("word " * 1_000_000))
+    assert caught.value.code == "prompt-too-long"

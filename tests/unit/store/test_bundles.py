@@ -347,3 +347,23 @@ def test_two_processes_activate_at_once(home: Home, store: BundleStore) -> None:
     assert seen < set(store.fingerprints())
     assert store.active().fingerprint in seen | set(store.fingerprints())
     assert {p.name for p in home.staging.iterdir()} == {"fetch"}
+
+
+@pytest.mark.parametrize("name", ["active", "manifest.json", "manifest.sha256"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "huge"])
+def test_what_is_no_small_regular_file_is_refused_and_not_waited_for(
+    home: Home, store: BundleStore, ours: Bundle, name: str, kind: str
+) -> None:
+    folder = store.add(ours)
+    store.activate(ours.fingerprint)
+    path = home.root / "active" if name == "active" else folder / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with path.open("wb") as stream:
+            stream.truncate(1 << 40)
+    error = fails(store.active)
+    assert isinstance(error, IntegrityError)

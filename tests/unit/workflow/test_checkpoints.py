@@ -292,3 +292,22 @@ def test_a_shape_without_rules_is_said_not_raised(tmp_path: Path) -> None:
 def test_display_names() -> None:
     assert model_name("/x/y.gguf") == "/x/y.gguf"
     assert model_name(None) == model_name("smollm2-135m-instruct") != "smollm2-135m-instruct"
+
+
+@pytest.mark.parametrize(
+    ("template", "code"),
+    [
+        ("{{ 10**10**10 }}", "template-loses-message"),
+        ("hello", "template-loses-message"),
+        ("{% for m in messages %}{{ m.role }}{% endfor %}", "template-loses-message"),
+        ("{% for", "template-invalid"),
+        ("{% for i in range(10**9) %}{% endfor %}", None),
+    ],
+)
+def test_a_template_that_cannot_carry_a_message_is_refused(
+    tmp_path: Path, template: str, code: str | None
+) -> None:
+    path = tiny_gguf(tmp_path / "t.gguf", **{"tokenizer.chat_template": template})
+    error = fails(text_settings, describe(path))
+    assert isinstance(error, IntegrityError)
+    assert code is None or error.code == code

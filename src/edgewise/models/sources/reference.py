@@ -50,6 +50,10 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
 _CHECKPOINT_SUFFIXES = (".gguf", ".safetensors")
 
 
+_CREDENTIALS = re.compile(r"//[^/@]*@")
+_QUERY = re.compile(r"\?[^#]*")
+
+
 class _Reference(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __str__(self) -> str:
         return self.canonical
@@ -252,7 +256,13 @@ def _pin(sha256: str | None) -> str:
     return f"#sha256={sha256}" if sha256 else ""
 
 
+def _masked(text: str) -> str:
+    """Return a reference without what may be secret: credentials and the query of a URL."""
+    return _QUERY.sub("?***", _CREDENTIALS.sub("//***@", text))
+
+
 def _invalid(text: str, reason: str) -> InputError:
+    text = _masked(text)
     return InputError(
         "reference-invalid",
         f"{text!r} is not a checkpoint reference: {reason}",
