@@ -87,6 +87,7 @@ def install(kind: str) -> None:
         venv.create(VENV, with_pip=True)
     run("a current pip", [*pip, "install", *quiet, "-U", "pip>=25.1"])
     run("edgewise and its libraries", [*pip, "install", *quiet, "-e", str(ROOT)])
+    run("a look whether it imports", [str(PYTHON), "-c", "import edgewise.workflow.up"])
     arguments = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={TRIM.as_posix()} -DLLAVA_BUILD=OFF"
     theirs = os.environ.get("CMAKE_ARGS", "")
     run(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgewise.core.recipe import KvType
 from edgewise.store import Home
@@ -15,10 +16,12 @@ if TYPE_CHECKING:
     from edgewise.workflow.chat import Chat
     from edgewise.workflow.up import UpReport
 
+Folder: TypeAlias = str | os.PathLike[str]
+
 __all__ = ["open", "plan", "probe", "up"]
 
 
-def probe(*, home: Path | None = None, measure_again: bool = False) -> DeviceProfile:
+def probe(*, home: Folder | None = None, measure_again: bool = False) -> DeviceProfile:
     """Return what this device is and can do, measured on the first call.
 
     Raises:
@@ -37,7 +40,7 @@ def plan(
     context_length: int = 2048,
     kv_type: KvType | str = KvType.F16,
     app_bytes: int | None = None,
-    home: Path | None = None,
+    home: Folder | None = None,
 ) -> Plan:
     """Return whether a model fits a tier, what would make it fit, and how fast it can be.
 
@@ -70,7 +73,7 @@ def plan(
 def up(
     model: str | None = None,
     *,
-    home: Path | None = None,
+    home: Folder | None = None,
     report: Report | None = None,
     **options: Any,
 ) -> UpReport:
@@ -91,7 +94,10 @@ def up(
 
 
 def open(  # noqa: A001 - the verb users expect
-    fingerprint: str | None = None, *, system: str | None = None, home: Path | None = None
+    fingerprint: str | None = None,
+    *,
+    system: str | None = None,
+    home: Folder | None = None,
 ) -> Chat:
     """Return a conversation with the active model, or with another bundle.
 
@@ -110,5 +116,5 @@ def open(  # noqa: A001 - the verb users expect
     return Chat(open_session(_context(home), fingerprint), system=system)
 
 
-def _context(home: Path | None, report: Report | None = None) -> Context:
-    return Context(Home(home) if home is not None else None, report=report)
+def _context(home: Folder | None, report: Report | None = None) -> Context:
+    return Context(Home(Path(home)) if home is not None else None, report=report)

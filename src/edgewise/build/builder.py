@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 
 from edgewise.build.service import SERVICE, Exported, ExportParams
-from edgewise.store.digest import file_digest
 from edgewise.core.fingerprint import CheckpointIdentity
 from edgewise.core.quantity import Measured, Quantity
 from edgewise.core.recipe import Recipe
@@ -15,6 +14,7 @@ from edgewise.runtimes import registry
 from edgewise.runtimes.protocol import TensorDeviation
 from edgewise.runtimes.worker import WorkerProcess
 from edgewise.store import Home
+from edgewise.store.digest import file_digest
 
 __all__ = ["BuildReceipt", "build"]
 

@@ -14,7 +14,7 @@ from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.protocol import ExportResult
 
-__all__ = ["SERVICE", "BuildService", "Exported", "ExportParams"]
+__all__ = ["SERVICE", "BuildService", "ExportParams", "Exported"]
 
 SERVICE = "edgewise.build.service:BuildService"
 

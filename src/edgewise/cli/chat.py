@@ -44,7 +44,7 @@ def converse(session: Session, options: dict[str, Any], *, system: str | None = 
 
     start = [Message(role="system", content=system)] if system else []
     messages = list(start)
-    say(paint(f"{session.bundle.model}. {_HELP}", "dim"))
+    say(paint(f"{session.bundle.model} ({session.bundle.fingerprint[:12]}). {_HELP}", "dim"))
     while True:
         line = _read()
         if line is None or line in {"/quit", "/exit"}:

@@ -147,7 +147,8 @@ def read_prompt(argument: str | None) -> str:
         )
     data = sys.stdin.buffer.read()
     try:
-        return data.decode("utf-8")
+        # A pipe ends in a line feed that nobody typed as part of the prompt.
+        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError as error:
         raise InputError(
             "stdin-not-utf8",

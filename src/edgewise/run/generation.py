@@ -200,7 +200,7 @@ class _Run:
 
     def close(self) -> None:
         """Send what is left and note what a reader should know about the text."""
-        self._pending.append(self.stream.finish())
+        self._pending.append(self.stream.finish(cut=self.finish is not FinishReason.STOP))
         self._flush(time.perf_counter())
         if self.stream.replaced:
             self.events.append(

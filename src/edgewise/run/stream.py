@@ -26,9 +26,14 @@ class TextStream:
         """Return the text that can be shown after one more token's bytes."""
         return self._release(self._decode(data, final=False), final=False)
 
-    def finish(self) -> str:
-        """Return what was held back, now that no token follows."""
-        return self._release(self._decode(b"", final=True), final=True)
+    def finish(self, *, cut: bool = False) -> str:
+        """Return what was held back, now that no token follows.
+
+        Args:
+            cut: Whether the answer was cut off from outside; then half a character at its end
+                is dropped, since it is nobody's mistake.
+        """
+        return self._release("" if cut else self._decode(b"", final=True), final=True)
 
     def _decode(self, data: bytes, *, final: bool) -> str:
         text = self._decoder.decode(data, final)

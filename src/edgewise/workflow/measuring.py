@@ -8,6 +8,7 @@ import msgspec
 
 from edgewise.bench.service import SERVICE, FillParams
 from edgewise.core.quantity import Estimated, Measured, Quantity, Unknown
+from edgewise.core.recipe import RunConfig
 from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import AdapterError, UnsupportedError
 from edgewise.planner import Plan
@@ -31,6 +32,7 @@ class MeasuredMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         peak_bytes: Both together.
         planned_bytes: The plan's peak.
         planned_over_measured_ratio: 1 is a perfect plan.
+        run_config: The configuration that was run.
     """
 
     worker: MemoryReport
@@ -38,6 +40,7 @@ class MeasuredMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     peak_bytes: Quantity
     planned_bytes: int
     planned_over_measured_ratio: float
+    run_config: RunConfig
 
 
 def measure_memory(context: Context, request: PlanRequest, plan: Plan) -> MeasuredMemory:
@@ -67,6 +70,7 @@ def measure_memory(context: Context, request: PlanRequest, plan: Plan) -> Measur
         peak_bytes=Estimated(value=total, source=source),
         planned_bytes=int(planned.number),
         planned_over_measured_ratio=round(planned.number / total, 4),
+        run_config=plan.run_config,
     )
     context.record("memory", str(plan.model.get("sha256") or path.name), measured)
     return measured

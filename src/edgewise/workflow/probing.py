@@ -83,25 +83,38 @@ def known_or_measured_device(
         IntegrityError: stored evidence is damaged.
     """
     now = context.device
-    found = context.evidence.latest(kind="device", subject=now.digest, device=now.digest)
-    if found is None or measure_again:
+    found = None if measure_again else _best_known(context, now.digest)
+    if found is None:
         return measure_and_record(context)
-    digest, piece = found
-    try:
-        known = msgspec.convert(piece.figures, type=DeviceProfile)
-    except msgspec.ValidationError as error:
-        raise IntegrityError(
-            "evidence-unreadable", f"evidence {digest[:12]} is no device profile"
-        ) from error
+    digest, created, known = found
     if known.contention.contended and not detect_contention().contended:
         return measure_and_record(context)
     profile = msgspec.structs.replace(
         now, bandwidth=known.bandwidth, contention=known.contention, runtimes=known.runtimes
     )
     taken = " beside other work" if known.contention.contended else ""
-    message = f"device {now.digest[:12]}, measured{taken} {piece.created}"
+    message = f"device {now.digest[:12]}, measured{taken} {created}"
     context.report(Step(stage="probe", status="reused", message=message))
     return profile, digest
+
+
+def _best_known(context: Context, device: str) -> tuple[str, str, DeviceProfile] | None:
+    """Return the newest quiet measurement of a device, or the newest at all.
+
+    Raises:
+        IntegrityError: stored evidence is no device profile.
+    """
+    best = None
+    for digest, piece in context.evidence.find(kind="device", subject=device):
+        try:
+            profile = msgspec.convert(piece.figures, type=DeviceProfile)
+        except msgspec.ValidationError as error:
+            raise IntegrityError(
+                "evidence-unreadable", f"evidence {digest[:12]} is no device profile"
+            ) from error
+        if best is None or not profile.contention.contended or best[2].contention.contended:
+            best = (digest, piece.created, profile)
+    return best
 
 
 def _try_runtimes() -> tuple[RuntimePresence, ...]:

@@ -13,7 +13,7 @@ import msgspec
 from edgewise.bench.tuner import Tuning, tune
 from edgewise.build import BuildReceipt, build
 from edgewise.core.bundle import Bundle, TextSettings
-from edgewise.core.quantity import Unknown
+from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.recipe import KvType, Recipe, RunConfig
 from edgewise.core.units import mib
 from edgewise.device import DeviceProfile
@@ -119,7 +119,7 @@ class _BringUp:
         description = describe(self._context.home.blob(checkpoint.sha256))
         text = text_settings(description, template=self._request.template)
         self._warn(description)
-        plan = self._plan(profile, checkpoint, description)
+        plan = self._plan(profile, checkpoint, description, checkpoint.sha256)
         report = UpReport(status="ready", checkpoint=checkpoint, plan=plan)
         if plan.verdict is not Verdict.FITS:
             return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
@@ -136,8 +136,15 @@ class _BringUp:
     ) -> UpReport:
         assert report.plan is not None
         receipt = self._build(checkpoint, report.plan.run_config.threads)
-        tuning = self._tune(profile, receipt, report.plan.run_config)
         artifact = self._context.home.blob(receipt.sha256)
+        if not receipt.copied:
+            # Other weights than the checkpoint's: what was planned so far was its, not theirs.
+            plan = self._plan(profile, checkpoint, describe(artifact), receipt.sha256)
+            report = msgspec.structs.replace(report, plan=plan)
+            if plan.verdict is not Verdict.FITS:
+                return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
+        assert report.plan is not None
+        tuning = self._tune(profile, receipt, report.plan.run_config)
         self._say("qualify", "start", f"smoke test with {_words(tuning.chosen)}")
         checked = smoke(self._request.runtime, artifact, tuning.chosen)
         deployment = make_deployment(
@@ -154,7 +161,8 @@ class _BringUp:
         if not checked.passed:
             return self._stopped(report, "not-qualified", checked.reasons)
         self._say("qualify", "done", f"{len(checked.checks)} checks passed, nothing fell back")
-        plan = self._plan_with(tuning.chosen, self._context.device, checkpoint, description)
+        plan = self._plan_with(tuning.chosen, profile, checkpoint, describe(artifact))
+        report = msgspec.structs.replace(report, plan=plan)
         bundle = make_bundle(
             deployment,
             checkpoint=checkpoint,
@@ -188,7 +196,11 @@ class _BringUp:
         return None
 
     def _plan(
-        self, profile: DeviceProfile, checkpoint: Checkpoint, description: Description
+        self,
+        profile: DeviceProfile,
+        checkpoint: Checkpoint,
+        description: Description,
+        subject: str,
     ) -> Plan:
         request = planning.PlanRequest(
             model=self._request.model,
@@ -199,7 +211,7 @@ class _BringUp:
         self._say("plan", "start", f"context {request.context_length}, KV {request.kv_type}")
         config = planning.default_run_config(self._context, request, description)
         plan = self._plan_with(config, profile, checkpoint, description)
-        self._record("plan", checkpoint.sha256, plan)
+        self._record("plan", subject, plan)
         self._say("plan", "done", f"{plan.verdict}: {'; '.join(plan.reasons)}")
         return plan
 
@@ -270,8 +282,12 @@ class _BringUp:
         self._record("tuning", receipt.sha256, tuning)
         best, worst = tuning.trials[0], tuning.trials[-1]
         ratio = worst.reference_ms / best.reference_ms
-        beside = ", measured beside other work" if tuning.contended else ""
-        words = f"{_words(best.run_config)}: {ratio:.2f}x as fast as the slowest{beside}"
+        beside = " beside other work" if tuning.contended else ""
+        rates = f"decode {_rate(best.decode_tok_s)}, prefill {_rate(best.prefill_tok_s)} tok/s"
+        words = (
+            f"{_words(best.run_config)}: {rates} (measured{beside}), "
+            f"{ratio:.2f}x as fast as the slowest"
+        )
         self._say("tune", "done", words)
         return tuning
 
@@ -299,7 +315,8 @@ class _BringUp:
         self._context.bundles.add(bundle)
         previous = self._context.bundles.activate(bundle.fingerprint)
         same = previous == bundle.fingerprint
-        self._record("activation", bundle.fingerprint, {"previous": previous})
+        if not same:
+            self._record("activation", bundle.fingerprint, {"previous": previous})
         self._say(
             "activate",
             "reused" if same else "done",
@@ -338,6 +355,10 @@ _PLAN_STATUS = {
 
 def _with_passed(report: SmokeReport) -> dict[str, object]:
     return {**msgspec.to_builtins(report), "passed": report.passed}
+
+
+def _rate(quantity: Quantity) -> str:
+    return "unknown" if isinstance(quantity, Unknown) else f"{quantity.number:.0f}"
 
 
 def _spread(threads: int) -> tuple[int, ...]:

@@ -10,7 +10,13 @@ import pytest
 from edgewise.build import build
 from edgewise.core.fingerprint import CheckpointIdentity
 from edgewise.core.recipe import Recipe
-from edgewise.errors import AdapterError, EdgewiseError, InputError, IntegrityError, UnsupportedError
+from edgewise.errors import (
+    AdapterError,
+    EdgewiseError,
+    InputError,
+    IntegrityError,
+    UnsupportedError,
+)
 from edgewise.models.gguf import read_gguf
 from edgewise.store import Home
 
@@ -97,12 +103,20 @@ def test_overrides_are_honoured(home: Home, checkpoint: CheckpointIdentity) -> N
             InputError,
             "override-matches-nothing",
         ),
-        (Recipe(name="x", weights="q4_0", overrides=(("(", "q8_0"),)), InputError, "override-invalid"),
+        (
+            Recipe(name="x", weights="q4_0", overrides=(("(", "q8_0"),)),
+            InputError,
+            "override-invalid",
+        ),
         (Recipe(name="x", overrides=(("ffn", "q8_0"),)), InputError, "recipe-contradiction"),
     ],
 )
 def test_a_recipe_that_cannot_be_honoured_is_refused(
-    home: Home, checkpoint: CheckpointIdentity, recipe: Recipe, error: type[EdgewiseError], code: str
+    home: Home,
+    checkpoint: CheckpointIdentity,
+    recipe: Recipe,
+    error: type[EdgewiseError],
+    code: str,
 ) -> None:
     with pytest.raises(error) as caught:
         make(home, checkpoint, recipe)

@@ -307,7 +307,7 @@ def test_display_names() -> None:
 def test_a_template_that_cannot_carry_a_message_is_refused(
     tmp_path: Path, template: str, code: str | None
 ) -> None:
-    path = tiny_gguf(tmp_path / "t.gguf", **{"tokenizer.chat_template": template})
+    path = tiny_gguf(tmp_path / "t.gguf", metadata={"tokenizer.chat_template": template})
     error = fails(text_settings, describe(path))
     assert isinstance(error, IntegrityError)
     assert code is None or error.code == code
