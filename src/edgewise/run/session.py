@@ -48,6 +48,7 @@ OnText = Callable[[str], None]
 # Named, not imported: what it needs (numpy, the template engine) stays in the worker.
 _SERVICE = "edgewise.run.service:SessionService"
 _LOAD_TIMEOUT_S = 600.0
+_CLOSED = AdapterError("session-closed", "the session was closed while it was answering")
 
 
 class Decide(Protocol):
@@ -153,14 +154,11 @@ class Session:
             worker = self._ready_worker()
             clock.ready()
             generated = self._generate(worker, request, take, clock)
-        except (AdapterError, ResourceError):
-            if self._closed:
-                error = AdapterError(
-                    "session-closed", "the session was closed while it was answering"
-                )
+        except (AdapterError, ResourceError) as error:
+            failure = _CLOSED if self._closed else error
             self.close()
             return Failed(
-                error=error.to_dict(), partial_text="".join(pieces), provenance=provenance
+                error=failure.to_dict(), partial_text="".join(pieces), provenance=provenance
             )
         return completed(
             "".join(pieces), generated, clock, provenance, app_peak_bytes=peak_resident_bytes()

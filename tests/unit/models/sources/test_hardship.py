@@ -126,12 +126,12 @@ def test_a_lock_that_is_held_too_long_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_file_size_limit_is_a_full_disk(server: LoopbackServer, tmp_path: Path) -> None:
+def test_a_file_size_limit_is_told_apart(server: LoopbackServer, tmp_path: Path) -> None:
     pytest.importorskip("resource")
     url = server.serve("/m", Served(BODY))
     limit = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
     with child(url, tmp_path / "m", limit) as process:
-        assert read_until(process, "error").split()[:2] == ["error", "disk-full"]
+        assert read_until(process, "error").split()[:2] == ["error", "file-too-large"]
     assert (tmp_path / "m.part").stat().st_size == 300_000
     result = download(url, tmp_path / "m", expected_sha256=SHA256, policy=POLICY)
     assert result.resumed_from_bytes == 300_000
