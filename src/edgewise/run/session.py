@@ -48,6 +48,8 @@ OnText = Callable[[str], None]
 # Named, not imported: what it needs (numpy, the template engine) stays in the worker.
 _SERVICE = "edgewise.run.service:SessionService"
 _LOAD_TIMEOUT_S = 600.0
+# A cancel takes milliseconds; on a device that is starved of processor time, seconds.
+_CANCEL_TIMEOUT_S = 20.0
 _CLOSED = AdapterError("session-closed", "the session was closed while it was answering")
 
 
@@ -190,7 +192,11 @@ class Session:
             self._abandon(pending)
             raise
         try:
-            return pending.result(Generated, notice=Notice, on_notice=take)
+            # Should the interrupt have hit in the instant after the answer was taken from the
+            # pipe, nothing follows: then this ends as a hung worker, not as a wait.
+            return pending.result(
+                Generated, notice=Notice, on_notice=take, timeout_s=_CANCEL_TIMEOUT_S
+            )
         except KeyboardInterrupt:
             self.close()
             raise
@@ -198,7 +204,7 @@ class Session:
     def _abandon(self, pending: PendingCall) -> None:
         try:
             pending.cancel()
-            pending.result(Generated, notice=Notice)
+            pending.result(Generated, notice=Notice, timeout_s=_CANCEL_TIMEOUT_S)
         except EdgewiseError:
             self.close()
 
