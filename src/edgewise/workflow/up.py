@@ -137,9 +137,10 @@ class _BringUp:
         assert report.plan is not None
         receipt = self._build(checkpoint, report.plan.run_config.threads)
         artifact = self._context.home.blob(receipt.sha256)
+        built = description if receipt.copied else describe(artifact)
         if not receipt.copied:
             # Other weights than the checkpoint's: what was planned so far was its, not theirs.
-            plan = self._plan(profile, checkpoint, describe(artifact), receipt.sha256)
+            plan = self._plan(profile, checkpoint, built, receipt.sha256)
             report = msgspec.structs.replace(report, plan=plan)
             if plan.verdict is not Verdict.FITS:
                 return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
@@ -161,7 +162,7 @@ class _BringUp:
         if not checked.passed:
             return self._stopped(report, "not-qualified", checked.reasons)
         self._say("qualify", "done", f"{len(checked.checks)} checks passed, nothing fell back")
-        plan = self._plan_with(tuning.chosen, profile, checkpoint, describe(artifact))
+        plan = self._plan_with(tuning.chosen, profile, checkpoint, built)
         report = msgspec.structs.replace(report, plan=plan)
         bundle = make_bundle(
             deployment,
