@@ -125,6 +125,9 @@ class Session:
     def close(self) -> None:
         """End the worker."""
         self._closed = True
+        self._end_worker()
+
+    def _end_worker(self) -> None:
         worker, self._worker, self._loaded = self._worker, None, False
         if worker is not None:
             worker.close()
@@ -158,7 +161,7 @@ class Session:
             generated = self._generate(worker, request, take, clock)
         except (AdapterError, ResourceError) as error:
             failure = _CLOSED if self._closed else error
-            self.close()
+            self._end_worker()
             return Failed(
                 error=failure.to_dict(), partial_text="".join(pieces), provenance=provenance
             )
@@ -198,7 +201,7 @@ class Session:
                 Generated, notice=Notice, on_notice=take, timeout_s=_CANCEL_TIMEOUT_S
             )
         except KeyboardInterrupt:
-            self.close()
+            self._end_worker()
             raise
 
     def _abandon(self, pending: PendingCall) -> None:
@@ -206,13 +209,12 @@ class Session:
             pending.cancel()
             pending.result(Generated, notice=Notice, timeout_s=_CANCEL_TIMEOUT_S)
         except EdgewiseError:
-            self.close()
+            self._end_worker()
 
     def _ready_worker(self) -> WorkerProcess:
         if self._worker is not None and self._loaded and self._worker.alive:
             return self._worker
-        self.close()
-        self._closed = False
+        self._end_worker()
         deployment = self.bundle.deployment
         runtime = registry.adapter(deployment.runtime.name)
         config = deployment.compute.run_config
@@ -227,7 +229,7 @@ class Session:
             preparing.result(type(None))
             worker.call("load", self._load_params(config), Loaded, timeout_s=_LOAD_TIMEOUT_S)
         except BaseException:
-            self.close()
+            self._end_worker()
             raise
         self._loaded = True
         return worker
