@@ -17,7 +17,8 @@ from edgewise.store import Home
 from edgewise.workflow.checkpoints import fetch_checkpoint
 from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
-from edgewise.workflow.up import UpRequest, bring_up
+from edgewise.workflow.up import bring_up
+from edgewise.workflow.up_report import UpRequest
 
 CACHE = Path(__file__).parents[1] / ".cache" / "test-home"
 SMOLLM2, GEMMA = "smollm2-135m-instruct", "gemma-3-270m"

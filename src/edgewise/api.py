@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from edgewise.device import DeviceProfile
     from edgewise.planner import Plan
     from edgewise.workflow.chat import Chat
-    from edgewise.workflow.up import UpReport
+    from edgewise.workflow.up_report import UpReport
 
 Folder: TypeAlias = str | os.PathLike[str]
 
@@ -88,7 +88,8 @@ def up(
     Raises:
         EdgewiseError: a step could not be carried out; a step that said no is in the report.
     """
-    from edgewise.workflow.up import UpRequest, bring_up
+    from edgewise.workflow.up import bring_up
+    from edgewise.workflow.up_report import UpRequest
 
     return bring_up(_context(home, report), UpRequest(model=model, **options))
 

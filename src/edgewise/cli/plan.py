@@ -38,7 +38,7 @@ def plan(
     *,
     tier: str,
     context_length: int,
-    kv_type: str,
+    kv_type: str | None,
     app: str | None,
     offline: bool,
     measure: bool,
@@ -63,7 +63,7 @@ def plan(
         model=model,
         tier=tier,
         context_length=context_length,
-        kv_type=KvType(kv_type),
+        kv_type=KvType(kv_type or "f16"),
         app_bytes=model_size(app),
         offline=offline,
     )

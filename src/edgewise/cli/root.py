@@ -17,6 +17,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "probe": ("probe", "probe_command", "Say what this device is and what it can do."),
     "plan": ("plan", "plan", "Say whether a model fits a tier, and how fast it can be."),
     "fetch": ("fetch", "fetch", "Fetch a checkpoint into the home."),
+    "convert": ("convert", "convert", "Convert a checkpoint between GGUF and safetensors."),
+    "build": ("build", "build", "Build a checkpoint for one runtime or for many."),
+    "parity": ("parity", "parity", "Say how far one build is from another, or from its source."),
+    "compare": ("compare", "compare", "Compare everything that was built from a checkpoint."),
+    "runtime": ("runtime", "runtime", "List, install, remove and check runtimes."),
     "run": ("run", "run", "Answer one prompt with the active model."),
     "chat": ("chat", "chat", "Talk with the active model."),
     "fingerprint": ("fingerprint", "fingerprint", "Show what the active deployment is made of."),
@@ -28,7 +33,8 @@ _EPILOG = """\b
 Exit codes: 0 ok, 1 bug, 2 input, 3 unsupported, 4 integrity, 5 resource,
 6 remote, 7 runtime failure, 10 a negative verdict, 130 interrupted.
 Results go to standard output, everything else to standard error.
-EDGEWISE_HOME names the folder that holds models, bundles and evidence."""
+EDGEWISE_HOME names the folder that holds models, bundles and evidence,
+EDGEWISE_RUNTIMES the one for the runtimes' environments."""
 
 
 class _LazyGroup(click.Group):

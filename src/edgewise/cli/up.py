@@ -7,14 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgewise.cli.options import context_options, generation_defaults, json_option
+from edgewise.cli.options import (
+    context_options,
+    generation_defaults,
+    json_option,
+    parse_overrides,
+)
 from edgewise.cli.output import StepPrinter, paint, print_json, say
 from edgewise.core.recipe import KvType
 from edgewise.errors import ExitCode
 
 if TYPE_CHECKING:
     from edgewise.workflow.context import Context
-    from edgewise.workflow.up import UpReport
+    from edgewise.workflow.up_report import UpReport
 
 __all__ = ["up"]
 
@@ -33,6 +38,7 @@ DEFAULT_PROMPT = "In one sentence: why is it useful to run a language model on o
     metavar="PATTERN=TYPE",
     help="Type for the tensors whose name matches; repeatable.",
 )
+@click.option("--runtime", default="llamacpp", show_default=True, help="Runtime to set up with.")
 @click.option("--template", help="Built-in chat template for a model that has none.")
 @click.option("--prompt", default=DEFAULT_PROMPT, help="Prompt to answer at the end.")
 @click.option("--offline", is_flag=True, help="Use no network.")
@@ -62,26 +68,16 @@ def up(model: str | None, *, prompt: str, no_chat: bool, as_json: bool, **option
 
 def _request(model: str | None, options: dict[str, Any]) -> Any:
     from edgewise.core.recipe import Recipe
-    from edgewise.errors import InputError
-    from edgewise.workflow.up import UpRequest
+    from edgewise.workflow.up_report import UpRequest
 
-    overrides = []
-    for text in options.pop("override"):
-        pattern, separator, name = text.rpartition("=")
-        if not separator or not pattern:
-            raise InputError(
-                "override-invalid",
-                f"{text!r} is no override",
-                hint="write PATTERN=TYPE, such as 'ffn_down=q8_0'",
-            )
-        overrides.append((pattern, name.lower()))
-    weights = options.pop("recipe").lower()
+    weights = options["recipe"].strip().lower()
     name = "as-shipped" if weights == "as-is" else weights
     return UpRequest(
         model=model,
-        recipe=Recipe(name=name, weights=weights, overrides=tuple(overrides)),
+        recipe=Recipe(name=name, weights=weights, overrides=parse_overrides(options["override"])),
         context_length=options["context_length"],
-        kv_type=KvType(options["kv_type"]),
+        kv_type=None if options["kv_type"] is None else KvType(options["kv_type"]),
+        runtime=options["runtime"],
         template=options["template"],
         offline=options["offline"],
         measure_again=options["measure_again"],

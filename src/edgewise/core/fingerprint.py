@@ -75,10 +75,20 @@ class RuntimeIdentity(_Part, frozen=True, kw_only=True):
 
 
 class ComputeIdentity(_Part, frozen=True, kw_only=True):
-    """Backend delegate, the digest of the partition, and the run configuration."""
+    """Backend delegate, its partition, and the run configuration.
+
+    Attributes:
+        backend: The delegate that was asked for.
+        partition_sha256: Digest of the whole partition report.
+        fallbacks: Operators that run elsewhere.
+        precision: Precision settings in force, as the runtime told them.
+        run_config: How the artifact is run.
+    """
 
     backend: str
     partition_sha256: str
+    fallbacks: tuple[str, ...] = ()
+    precision: dict[str, str] = {}
     run_config: RunConfig
 
 
@@ -101,7 +111,7 @@ class PolicyIdentity(_Part, frozen=True, kw_only=True):
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Everything the fingerprint covers. ``adapters`` holds merged adapter digests, in order."""
 
-    schema_version: int = 1
+    schema_version: int = 2
     checkpoint: CheckpointIdentity
     text: TextIdentity
     adapters: tuple[str, ...] = ()

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
 
+from edgewise.core.formats import Activation, OfferedFormat, choose
 from edgewise.errors import InputError
 
-__all__ = ["KvType", "LoadMode", "Recipe", "RunConfig"]
+__all__ = ["KvType", "LoadMode", "Recipe", "RunConfig", "resolve"]
 
 # Above what any runtime can address; keeps sizes computed from it exact.
 _COUNT_MAX = 2**31
 
 
 class KvType(StrEnum):
-    """Element format of the KV cache."""
+    """Element format of the KV cache. ``Q8_0`` is llama.cpp's; the ``U`` ones have zero points."""
 
     F16 = "f16"
     Q8_0 = "q8_0"
+    BF16 = "bf16"
+    F32 = "f32"
+    U8 = "u8"
+    U4 = "u4"
 
     @classmethod
     def parse(cls, text: str) -> KvType:
@@ -51,11 +57,20 @@ class LoadMode(StrEnum):
 class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the weights become.
 
+    A recipe states constraints (see :mod:`edgewise.core.formats`); what it leaves open is the
+    runtime's choice, and the receipt names the exact formats that came out.
+
     Attributes:
-        name: The name the user gives, e.g. ``as-shipped`` or ``q8_0``.
-        weights: Weight format in the runtime's own terms, or ``as-is`` for the source's.
+        name: The name the user gives, e.g. ``as-shipped`` or ``int4``.
+        weights: Format of the weights (``int4-g32-sym``), the runtime's own name of one
+            (``q4_k_m``), or ``as-is`` for the source's.
         embedding: Format of the token embedding, or ``None`` for the runtime's default.
         output: Format of the output matrix, or ``None`` for the runtime's default.
+        activation: How activations enter matrix products, or ``None`` for the runtime's default.
+        method: Calibration method (``rtn``, ``imatrix``, ``awq``, ``gptq``, ``hqq``, ...), or
+            ``None`` for the runtime's default.
+        kv: KV cache format, for runtimes that fix it when they export.
+        context_length: Longest context, for runtimes that fix it when they export.
         overrides: ``tensor-name-pattern -> format``, applied in order.
         calibration_revision: Digest of the calibration set, where one was used.
     """
@@ -64,8 +79,30 @@ class Recipe(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     weights: str = "as-is"
     embedding: str | None = None
     output: str | None = None
+    activation: Activation | None = None
+    method: str | None = None
+    kv: KvType | None = None
+    context_length: int | None = None
     overrides: tuple[tuple[str, str], ...] = ()
     calibration_revision: str | None = None
+
+
+def resolve(recipe: Recipe, offered: Sequence[OfferedFormat], *, runtime: str) -> OfferedFormat:
+    """Return the first offered format that meets every constraint of a recipe.
+
+    Raises:
+        InputError: a format of the recipe is malformed.
+        UnsupportedError: no offer meets every constraint; names the nearest one.
+    """
+    return choose(
+        offered,
+        runtime=runtime,
+        weights=recipe.weights,
+        embedding=recipe.embedding,
+        output=recipe.output,
+        activation=recipe.activation,
+        method=recipe.method,
+    )
 
 
 class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +117,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         huge_pages: Whether the worker asks its allocator for transparent huge pages.
         batch_tokens: Most tokens one prefill step takes (llama.cpp's ``n_batch`` and
             ``n_ubatch``); it bounds the workspace and how soon a prefill can be cancelled.
+        hints: Settings in the runtime's own terms, e.g. a precision hint. An engine refuses one
+            that it does not know.
     """
 
     context_length: int = 2048
@@ -89,6 +128,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     load_mode: LoadMode = LoadMode.MMAP
     huge_pages: bool = False
     batch_tokens: int = 128
+    hints: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("context_length", "threads", "batch_tokens"):
@@ -99,7 +139,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     context={"field": name},
                     hint=f"choose {name} within that range",
                 )
-        if self.kv_type is not KvType.F16 and not self.flash_attention:
+        if self.kv_type is KvType.Q8_0 and not self.flash_attention:
             raise InputError(
                 "kv-type-needs-flash-attention",
                 f"a {self.kv_type} value cache needs the fused attention kernel",

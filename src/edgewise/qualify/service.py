@@ -9,10 +9,11 @@ import msgspec
 import numpy as np
 
 from edgewise.core.quantity import Measured, Quantity, Unknown
-from edgewise.errors import EdgewiseError
+from edgewise.core.request import Message, Sampling
+from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
-from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.protocol import CancelledError, TextEngine
 
 __all__ = ["SERVICE", "Check", "SmokeService"]
 
@@ -54,6 +55,8 @@ class SmokeService(EngineService):
         return {**super().methods(), "smoke": Method(None, self._smoke)}
 
     def _smoke(self, _params: None, _emit: Emit) -> list[Check]:
+        if isinstance(self.any_engine, TextEngine):
+            return _text_checks(self.any_engine)
         self._tokens = self.engine.tokenize(_TEXT, add_special=True, parse_special=False)
         checks: tuple[tuple[str, Callable[[], Check]], ...] = (
             ("tokenizer-round-trip", self._round_trip),
@@ -67,6 +70,9 @@ class SmokeService(EngineService):
         for name, check in checks:
             try:
                 results.append(check())
+            except UnsupportedError as error:
+                detail = f"not offered by this runtime: {error.code}"
+                results.append(Check(name=name, passed=True, detail=detail))
             except EdgewiseError as error:
                 results.append(Check(name=name, passed=False, detail=str(error)))
         return results
@@ -147,6 +153,28 @@ class SmokeService(EngineService):
         if not stopped:
             return Check(name="cancel-then-reuse", passed=False, detail="cancel was ignored")
         return _same("cancel-then-reuse", before, engine.decode(self._tokens[8]))
+
+
+def _text_checks(engine: TextEngine) -> list[Check]:
+    """Return what can be seen of a runtime that gives text only."""
+
+    def ask() -> str:
+        return engine.generate(
+            (Message(role="user", content=_TEXT),),
+            max_tokens=16,
+            sampling=Sampling(),
+            on_text=lambda _text: None,
+        ).text
+
+    first, second = ask(), ask()
+    return [
+        Check(name="answers", passed=bool(first), detail=f"{len(first)} characters"),
+        Check(
+            name="greedy-repeats",
+            passed=first == second,
+            detail="the same answer twice" if first == second else "two answers differ",
+        ),
+    ]
 
 
 def _log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

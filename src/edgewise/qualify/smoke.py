@@ -11,10 +11,9 @@ import msgspec
 
 from edgewise.core.recipe import RunConfig
 from edgewise.qualify.service import SERVICE, Check
-from edgewise.run.messages import Loaded, LoadParams
-from edgewise.runtimes import registry
+from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
+from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.protocol import MemoryReport, PartitionReport
-from edgewise.runtimes.worker import WorkerProcess
 
 __all__ = ["SmokeReport", "smoke"]
 
@@ -22,27 +21,27 @@ __all__ = ["SmokeReport", "smoke"]
 class SmokeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All checks, with where the operators ran and what memory the worker held.
 
-    A fallback (an operator that ran elsewhere than asked) fails the report.
+    A runtime that ran nothing where it was asked to fails the report. Single operators that ran
+    elsewhere are named in the partition and are part of the fingerprint.
     """
 
     checks: tuple[Check, ...]
     partition: PartitionReport
     memory: MemoryReport
+    runtime: RuntimeFacts
 
     @property
     def passed(self) -> bool:
         """Return whether every check passed and nothing fell back."""
-        return all(check.passed for check in self.checks) and not self.partition.fallbacks
+        return all(check.passed for check in self.checks) and self.partition.delegated > 0
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Return why it did not pass; empty when it did."""
         failed = tuple(f"{c.name}: {c.detail}" for c in self.checks if not c.passed)
-        fell_back = tuple(
-            f"{operator} did not run on {self.partition.requested}"
-            for operator in self.partition.fallbacks
-        )
-        return failed + fell_back
+        if not self.partition.delegated:
+            failed += (f"no operator ran on {self.partition.requested}",)
+        return failed
 
 
 def smoke(runtime: str, artifact: Path, run_config: RunConfig) -> SmokeReport:
@@ -52,8 +51,7 @@ def smoke(runtime: str, artifact: Path, run_config: RunConfig) -> SmokeReport:
         AdapterError: the artifact cannot be loaded, or the worker died.
         UnsupportedError: the runtime is not installed.
     """
-    environment = registry.adapter(runtime).worker_environment(run_config)
-    worker = WorkerProcess(SERVICE, environment=environment)
+    worker = start_worker(runtime, SERVICE, run_config=run_config)
     try:
         worker.call(
             "load",
@@ -61,6 +59,7 @@ def smoke(runtime: str, artifact: Path, run_config: RunConfig) -> SmokeReport:
             Loaded,
         )
         return SmokeReport(
+            runtime=worker.call("facts", runtime, RuntimeFacts),
             checks=tuple(worker.call("smoke", None, list[Check])),
             partition=worker.call("partition", None, PartitionReport),
             memory=worker.call("memory", None, MemoryReport),

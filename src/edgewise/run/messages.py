@@ -20,6 +20,7 @@ __all__ = [
     "Loaded",
     "Notice",
     "Prefilled",
+    "RuntimeFacts",
 ]
 
 
@@ -37,10 +38,21 @@ class LoadParams(_Struct, frozen=True, kw_only=True):
 
 
 class Loaded(_Struct, frozen=True, kw_only=True):
-    """The artifact is loaded. ``load_ms`` covers the native library too."""
+    """The artifact is loaded. ``load_ms`` covers the native library too.
 
-    vocab_size: int
+    ``vocab_size`` is ``None`` for an engine that gives text only.
+    """
+
+    vocab_size: int | None
     load_ms: float
+
+
+class RuntimeFacts(_Struct, frozen=True, kw_only=True):
+    """Which runtime a worker runs: its version, and the digest of its native libraries."""
+
+    name: str
+    version: str
+    operators: str
 
 
 class GenerateParams(_Struct, frozen=True, kw_only=True):

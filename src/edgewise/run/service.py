@@ -7,14 +7,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from edgewise.errors import AdapterError, IntegrityError
+from edgewise.errors import AdapterError, EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.run.generation import Generator
-from edgewise.run.messages import Generated, GenerateParams, Loaded, LoadParams
+from edgewise.run.messages import (
+    Generated,
+    GenerateParams,
+    Loaded,
+    LoadParams,
+    RuntimeFacts,
+)
+from edgewise.run.native import NativeGenerator
 from edgewise.run.prompt import PromptBuilder
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
-from edgewise.runtimes.protocol import Capabilities
-from edgewise.runtimes.worker import WorkerProcess
+from edgewise.runtimes.launch import look_for, start_worker
+from edgewise.runtimes.protocol import Capabilities, TextEngine
 
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import Engine, MemoryReport, PartitionReport
@@ -28,21 +35,22 @@ class EngineService:
     """Loads an engine and reports on it; the base of every service that runs one."""
 
     def __init__(self) -> None:
-        self._engine: Engine | None = None
+        self._engine: Engine | TextEngine | None = None
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
         return {
             "capabilities": Method(str, self._capabilities),
             "prepare": Method(str, self._prepare),
+            "facts": Method(str, self._facts),
             "load": Method(LoadParams, self._load),
             "memory": Method(None, self._memory),
             "partition": Method(None, self._partition),
         }
 
     @property
-    def engine(self) -> Engine:
-        """Return the loaded engine.
+    def any_engine(self) -> Engine | TextEngine:
+        """Return the loaded engine, of either kind.
 
         Raises:
             AdapterError: nothing is loaded yet.
@@ -52,6 +60,21 @@ class EngineService:
                 "engine-not-loaded", "the worker was asked before a model was loaded"
             )
         return self._engine
+
+    @property
+    def engine(self) -> Engine:
+        """Return the loaded engine, for what needs its logits.
+
+        Raises:
+            AdapterError: nothing is loaded yet.
+            UnsupportedError: the engine gives text only.
+        """
+        engine = self.any_engine
+        if isinstance(engine, TextEngine):
+            raise UnsupportedError(
+                "engine-text-only", "this runtime gives text only; its logits are out of reach"
+            )
+        return engine
 
     def cancel(self) -> None:
         """Abort the running call."""
@@ -70,11 +93,17 @@ class EngineService:
         """Load the native library, so that loading the artifact is all that is left."""
         registry.adapter(runtime).prepare()
 
+    def _facts(self, runtime: str, _emit: Emit) -> RuntimeFacts:
+        adapter = registry.adapter(runtime)
+        return RuntimeFacts(
+            name=adapter.name, version=adapter.version(), operators=adapter.operators_digest()
+        )
+
     def _load(self, params: LoadParams, _emit: Emit) -> Loaded:
         started = time.perf_counter()
         self.loading()
         runtime = registry.adapter(params.runtime)
-        if not Path(params.artifact).is_file():
+        if not Path(params.artifact).exists():
             raise IntegrityError(
                 "artifact-missing",
                 "the active model's file is gone",
@@ -84,7 +113,10 @@ class EngineService:
         engine = runtime.engine(Path(params.artifact), params.run_config)
         self._engine = engine
         self.loaded(params)
-        return Loaded(vocab_size=engine.vocab_size, load_ms=(time.perf_counter() - started) * 1e3)
+        return Loaded(
+            vocab_size=None if isinstance(engine, TextEngine) else engine.vocab_size,
+            load_ms=(time.perf_counter() - started) * 1e3,
+        )
 
     def loading(self) -> None:
         """Begin what can go on while the engine loads."""
@@ -93,10 +125,10 @@ class EngineService:
         """Prepare what a subclass needs beside the engine."""
 
     def _memory(self, _params: None, _emit: Emit) -> MemoryReport:
-        return self.engine.memory()
+        return self.any_engine.memory()
 
     def _partition(self, _params: None, _emit: Emit) -> PartitionReport:
-        return self.engine.partition()
+        return self.any_engine.partition()
 
 
 class SessionService(EngineService):
@@ -106,6 +138,7 @@ class SessionService(EngineService):
     """
 
     _importing: threading.Thread | None = None
+    _native: NativeGenerator | None = None
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
@@ -122,10 +155,15 @@ class SessionService(EngineService):
             raise AdapterError("load-incomplete", "a session needs the model's text settings")
         if self._importing is not None:
             self._importing.join()
+        if isinstance(self.any_engine, TextEngine):
+            self._native = NativeGenerator(self.any_engine)
+            return
         self._prompt_builder = PromptBuilder(self.engine, params.text)
         self._generator = Generator(self.engine, params.text.end_token_ids)
 
     def _generate(self, params: GenerateParams, emit: Any) -> Generated:
+        if self._native is not None:
+            return self._native.generate(params, emit)
         return self._generator.generate(self._prompt_builder.tokens(params.messages), params, emit)
 
 
@@ -142,13 +180,31 @@ def capabilities_in_worker(runtime: str) -> Capabilities:
         UnsupportedError: no such runtime is registered.
         ResourceError: the process cannot be started.
     """
-    registry.adapter(runtime)
-    worker = WorkerProcess(SERVICE)
     try:
-        return worker.call("capabilities", runtime, Capabilities)
+        presence = look_for(registry.adapter(runtime))
     except AdapterError as error:
-        return Capabilities(
-            runtime=runtime, version=None, can_export=False, can_run=False, reason=error.message
-        )
+        return _none(runtime, error.message)
+    if presence.absent:
+        return _none(runtime, presence.reason, missing=presence.missing)
+    try:
+        worker = start_worker(runtime, SERVICE)
+    except AdapterError as error:
+        return _none(runtime, error.message)
+    try:
+        found = worker.call("capabilities", runtime, Capabilities)
+    except EdgewiseError as error:
+        return _none(runtime, error.message)
     finally:
         worker.close()
+    return presence.narrow(found)
+
+
+def _none(runtime: str, reason: str, *, missing: tuple[str, ...] = ()) -> Capabilities:
+    return Capabilities(
+        runtime=runtime,
+        version=None,
+        can_export=False,
+        can_run=False,
+        reason=reason,
+        missing=missing,
+    )

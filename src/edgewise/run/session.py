@@ -38,9 +38,9 @@ from edgewise.errors import (
 )
 from edgewise.run.accounting import Clock, completed
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Loaded, LoadParams, Notice
-from edgewise.runtimes import registry
+from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.worker import IDLE_TIMEOUT_S, PendingCall, WorkerProcess
-from edgewise.store.digest import file_digest
+from edgewise.store.trees import digest_matches
 
 __all__ = ["Decide", "OnText", "Session"]
 
@@ -216,11 +216,11 @@ class Session:
             return self._worker
         self._end_worker()
         deployment = self.bundle.deployment
-        runtime = registry.adapter(deployment.runtime.name)
         config = deployment.compute.run_config
-        self._worker = worker = WorkerProcess(
+        self._worker = worker = start_worker(
+            deployment.runtime.name,
             _SERVICE,
-            environment=runtime.worker_environment(config),
+            run_config=config,
             idle_timeout_s=self.idle_timeout_s,
         )
         preparing = worker.start("prepare", deployment.runtime.name)
@@ -244,20 +244,18 @@ class Session:
 
     def _verify_artifact(self) -> None:
         expected = self.bundle.deployment.artifact.sha256
-        try:
-            actual = file_digest(self._artifact)
-        except OSError as error:
+        if not self._artifact.exists():
             raise IntegrityError(
                 "artifact-missing",
-                f"the active model's file cannot be read: {error.strerror}",
+                "the active model's file is gone",
                 context={"path": str(self._artifact)},
                 hint="set it up again: edgewise up",
-            ) from error
-        if actual != expected:
+            )
+        if not digest_matches(self._artifact, expected):
             raise IntegrityError(
                 "artifact-corrupt",
                 "the active model's file has changed since it was qualified",
-                context={"path": str(self._artifact), "expected": expected, "actual": actual},
+                context={"path": str(self._artifact), "expected": expected},
                 hint="set it up again: edgewise up",
             )
 

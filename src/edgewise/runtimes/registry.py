@@ -1,8 +1,12 @@
-"""Runtimes by name, found through the entry-point group ``edgewise.runtimes``."""
+"""Runtimes by name: those that Edgewise brings, and those of the group ``edgewise.runtimes``.
+
+A third party registers an adapter by an entry point; it cannot take the name of one that is here.
+"""
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint, entry_points
+from importlib import import_module
+from importlib.metadata import entry_points
 from typing import cast
 
 from edgewise.errors import AdapterError, UnsupportedError
@@ -12,10 +16,27 @@ __all__ = ["GROUP", "adapter", "names"]
 
 GROUP = "edgewise.runtimes"
 
+_OWN = {
+    "llamacpp": "edgewise.runtimes.llamacpp",
+    "ik": "edgewise.runtimes.ik",
+    "onnx-genai": "edgewise.runtimes.onnx_genai",
+    "openvino": "edgewise.runtimes.openvino",
+    "executorch": "edgewise.runtimes.executorch",
+    "litert": "edgewise.runtimes.litert",
+    "litert-lm": "edgewise.runtimes.litert_lm",
+    "mlx": "edgewise.runtimes.mlx",
+    "tvm": "edgewise.runtimes.tvm",
+    "webllm": "edgewise.runtimes.webllm",
+    "wllama": "edgewise.runtimes.wllama",
+    "coreml": "edgewise.runtimes.coreml",
+    "qnn": "edgewise.runtimes.qnn",
+    "transformers": "edgewise.runtimes.transformers",
+}
+
 
 def names() -> tuple[str, ...]:
-    """Return the names of all registered runtimes, sorted."""
-    return tuple(sorted(_entries()))
+    """Return the names of all registered runtimes: Edgewise's own first, then the others."""
+    return (*_OWN, *sorted(name for name in _foreign() if name not in _OWN))
 
 
 def adapter(name: str) -> RuntimeAdapter:
@@ -25,22 +46,23 @@ def adapter(name: str) -> RuntimeAdapter:
         UnsupportedError: no such runtime is registered.
         AdapterError: its entry point cannot be imported.
     """
-    entry = _entries().get(name)
-    if entry is None:
+    where = f"{_OWN[name]}:adapter" if name in _OWN else _foreign().get(name)
+    if where is None:
         raise UnsupportedError(
             "runtime-unknown",
             f"no runtime is called {name!r}",
             context={"registered": list(names())},
-            hint=f"registered are: {', '.join(names()) or 'none'}",
+            hint=f"registered are: {', '.join(names())}",
         )
+    module, _, attribute = where.partition(":")
     try:
-        return cast("RuntimeAdapter", entry.load())
+        return cast("RuntimeAdapter", getattr(import_module(module), attribute))
     except (ImportError, AttributeError) as error:
         raise AdapterError(
             "runtime-entry-point-broken",
-            f"the entry point of runtime {name!r} ({entry.value}) cannot be loaded: {error}",
+            f"the entry point of runtime {name!r} ({where}) cannot be loaded: {error}",
         ) from error
 
 
-def _entries() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=GROUP)}
+def _foreign() -> dict[str, str]:
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}

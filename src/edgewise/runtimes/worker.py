@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from edgewise.runtimes.host import MEMORY_LIMIT_VARIABLE
 
 __all__ = ["IDLE_TIMEOUT_S", "PendingCall", "WorkerProcess"]
 
+_BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 _STDERR_LINES = 40
 _CLOSE_TIMEOUT_S = 2.0
 # Without any frame for this long a worker counts as hung. Prefill reports after every step, so
@@ -41,6 +43,7 @@ class WorkerProcess:
         self,
         service: str,
         *,
+        python: str = sys.executable,
         environment: Mapping[str, str] | None = None,
         memory_limit_bytes: int | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
@@ -49,6 +52,7 @@ class WorkerProcess:
 
         Args:
             service: ``module:attribute`` of the service, importable in the worker.
+            python: The interpreter to run it in.
             environment: Variables to set before exec, over the session's own.
             memory_limit_bytes: Most anonymous memory the worker may allocate.
             idle_timeout_s: Silence after which a running call counts as hung.
@@ -60,7 +64,7 @@ class WorkerProcess:
         if memory_limit_bytes is not None:
             variables[MEMORY_LIMIT_VARIABLE] = str(memory_limit_bytes)
         # -P: the folder the user happens to stand in is no place to import from.
-        command = [sys.executable, "-P", "-X", "utf8", "-m", "edgewise.runtimes.host", service]
+        command = [python, "-P", "-X", "utf8", str(_BOOTSTRAP), service]
         try:
             self._process = subprocess.Popen(
                 command,

@@ -12,8 +12,7 @@ import msgspec
 from edgewise.core.bundle import Bundle
 from edgewise.core.canonical import canonical_json, is_digest
 from edgewise.errors import InputError, IntegrityError
-from edgewise.store import scratch
-from edgewise.store.digest import file_digest
+from edgewise.store import scratch, trees
 from edgewise.store.home import Home, storage_error
 from edgewise.store.regular import read_regular
 
@@ -47,7 +46,7 @@ class BundleStore:
         folder = self._home.root / "bundles" / bundle.fingerprint
         if self._intact(bundle):
             return folder
-        blob = self._home.blob(bundle.deployment.artifact.sha256)
+        blob = trees.path_of(self._home, bundle.deployment.artifact.sha256)
         if not blob.exists():
             raise IntegrityError("blob-missing", "the bundle's artifact is not in the store")
         self._home.folder("bundles")
@@ -152,11 +151,11 @@ class BundleStore:
                 read_regular(folder / name, limit_bytes=_MANIFEST_BYTES)
                 for name in (_TEMPLATE, _NOTICE)
             ]
-            artifact = file_digest(self.artifact(found))
         except (IntegrityError, OSError):
             return False
         wanted = [found.text.template_source.encode(), found.notice.encode()]
-        return artifact == bundle.deployment.artifact.sha256 and beside == wanted
+        expected = bundle.deployment.artifact.sha256
+        return beside == wanted and trees.digest_matches(self.artifact(found), expected)
 
     def _read(self, fingerprint: str) -> Bundle:
         path = self._home.root / "bundles" / fingerprint / _MANIFEST
@@ -199,6 +198,13 @@ def _rename(work: Path, folder: Path) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, copy_function=_link_file)
+    else:
+        _link_file(source, target)
+
+
+def _link_file(source: str | Path, target: str | Path) -> None:
     try:
         os.link(source, target)
     except OSError:  # another volume, or a file system without hard links

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,9 +16,11 @@ from edgewise.errors import EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.models.architecture import ModelShape, model_shape
 from edgewise.models.gguf import read_gguf
 from edgewise.models.sources import default_model, fetch, parse_reference, registry_models
+from edgewise.models.sources.files import folder_of, is_folder
 from edgewise.models.sources.reference import CheckpointReference, FileReference
 from edgewise.models.template import ChatTemplate, chat_template
 from edgewise.models.tokenizer import TokenizerIdentity, tokenizer_identity
+from edgewise.store import trees
 from edgewise.workflow.context import Context, Step
 
 if TYPE_CHECKING:
@@ -27,6 +30,21 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "Description", "describe", "fetch_checkpoint", "text_settings"]
 
 
+_HF_FILES = (
+    "config.json",
+    "generation_config.json",
+    "tokenizer*.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template.*",
+    "tokenizer.model",
+    "vocab.json",
+    "merges.txt",
+    "*.safetensors",
+    "*.safetensors.index.json",
+    "LICEN*",
+    "NOTICE*",
+)
 _PROBE_TEXT = "Is the ferry late today?"
 
 
@@ -97,6 +115,8 @@ def fetch_checkpoint(context: Context, model: str | None, *, offline: bool = Fal
         if (known := _reusable(context, reference)) is not None:
             return known  # the other process has just finished
         context.report(Step(stage="fetch", status="start", message=reference.canonical))
+        if isinstance(reference, FileReference) and is_folder(reference):
+            return _keep_folder(context, reference)
         fetched = fetch(
             reference,
             context.home.folder("staging", "fetch"),
@@ -112,7 +132,7 @@ def _reusable(context: Context, reference: CheckpointReference) -> Checkpoint | 
     if known is None or isinstance(reference, FileReference):
         return None  # a local file may have changed since
     try:
-        context.home.verified_blob(known.sha256)
+        trees.verified_path(context.home, known.sha256)
     except IntegrityError as error:
         message = f"{error.message}; it is fetched again"
         context.report(Step(stage="fetch", status="note", message=message))
@@ -136,6 +156,41 @@ def _keep(context: Context, fetched: FetchedCheckpoint) -> Checkpoint:
         fetched.path.unlink(missing_ok=True)
         raise
     context.home.adopt(fetched.path, fetched.sha256)
+    return _remember(context, checkpoint)
+
+
+def _keep_folder(context: Context, reference: FileReference) -> Checkpoint:
+    """Copy what a checkpoint in the HF form consists of; code and pickles stay outside."""
+    from edgewise.models.hf_form import read_hf  # noqa: PLC0415 - only this form needs it
+
+    folder = folder_of(reference)
+    licence = read_hf(folder).free_texts.get("licence")
+    entries = tuple(
+        entry
+        for entry in trees.index(folder)
+        if "/" not in entry.path and any(fnmatch(entry.path, kind) for kind in _HF_FILES)
+    )
+    sha256 = trees.tree_digest(entries)
+    if reference.sha256 not in {None, sha256}:
+        raise IntegrityError(
+            "digest-mismatch",
+            f"{folder} is not what its reference pins",
+            context={"expected": reference.sha256, "actual": sha256},
+            hint="use the right folder, or leave the pin out",
+        )
+    trees.copy_in(context.home, folder, entries)
+    checkpoint = Checkpoint(
+        reference=reference.canonical,
+        revision=f"sha256:{sha256}",
+        sha256=sha256,
+        size_bytes=sum(entry.size_bytes for entry in entries),
+        pinned=reference.sha256 is not None,
+        licence=licence,
+    )
+    return _remember(context, checkpoint)
+
+
+def _remember(context: Context, checkpoint: Checkpoint) -> Checkpoint:
     path = context.home.root / "checkpoints" / f"{_key(checkpoint.reference)}.json"
     context.home.write(path, canonical_json(checkpoint))
     context.report(Step(stage="fetch", status="done", message=_describe(checkpoint)))
@@ -149,6 +204,8 @@ def describe(path: Path) -> Description:
         InputError: there is no such file.
         IntegrityError: it is no sound model file.
     """
+    if path.is_dir():
+        return _describe_folder(path)
     file = read_gguf(path)
     shape: ModelShape | None = None
     missing = ""
@@ -158,6 +215,18 @@ def describe(path: Path) -> Description:
         missing = error.message
     return Description(
         file=file, shape=shape, shape_missing=missing, tokenizer=tokenizer_identity(file)
+    )
+
+
+def _describe_folder(path: Path) -> Description:
+    from edgewise.models.hf_form import read_hf  # noqa: PLC0415 - only this form needs it
+
+    checkpoint = read_hf(path)
+    return Description(
+        file=checkpoint.view,
+        shape=checkpoint.shape,
+        shape_missing="",
+        tokenizer=checkpoint.tokenizer,
     )
 
 

@@ -20,7 +20,7 @@ from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.device import DeviceProfile
 from edgewise.route import DEFAULT_POLICY
-from edgewise.runtimes import registry
+from edgewise.run.messages import RuntimeFacts
 from edgewise.runtimes.protocol import PartitionReport
 from edgewise.workflow.checkpoints import Checkpoint, Description
 
@@ -36,13 +36,9 @@ def make_deployment(
     receipt: BuildReceipt,
     run_config: RunConfig,
     partition: PartitionReport,
+    runtime: RuntimeFacts,
 ) -> Deployment:
-    """Return the deployment that these parts make on this device.
-
-    Raises:
-        UnsupportedError: the runtime is not installed.
-    """
-    runtime = registry.adapter(receipt.runtime)
+    """Return the deployment that these parts make on this device."""
     return Deployment(
         checkpoint=checkpoint.identity,
         text=TextIdentity(
@@ -61,11 +57,13 @@ def make_deployment(
             format=receipt.format, sha256=receipt.sha256, size_bytes=receipt.size_bytes
         ),
         runtime=RuntimeIdentity(
-            name=runtime.name, version=runtime.version(), operators=runtime.operators_digest()
+            name=runtime.name, version=runtime.version, operators=runtime.operators
         ),
         compute=ComputeIdentity(
             backend=partition.requested,
             partition_sha256=digest_of(partition),
+            fallbacks=partition.fallbacks,
+            precision=partition.precision,
             run_config=run_config,
         ),
         environment=EnvironmentIdentity(

@@ -13,9 +13,8 @@ from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import AdapterError, UnsupportedError
 from edgewise.planner import Plan
 from edgewise.run.messages import Loaded, LoadParams
-from edgewise.runtimes import registry
+from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.protocol import MemoryReport
-from edgewise.runtimes.worker import WorkerProcess
 from edgewise.workflow.checkpoints import describe, text_settings
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.planning import PlanRequest, locate
@@ -83,8 +82,7 @@ def _fill(context: Context, request: PlanRequest, plan: Plan, path: Path) -> Mem
     except UnsupportedError:
         text = text_settings(description, template="chatml")  # only its memory counts here
     config = plan.run_config
-    environment = registry.adapter(request.runtime).worker_environment(config)
-    worker = WorkerProcess(SERVICE, environment=environment)
+    worker = start_worker(request.runtime, SERVICE, run_config=config)
 
     def progress(done: int) -> None:
         context.report(

@@ -12,10 +12,11 @@ from edgewise.core.tier import Tier
 from edgewise.device import DeviceProfile
 from edgewise.device.process import peak_resident_bytes
 from edgewise.models.sources import default_model, parse_reference
-from edgewise.models.sources.files import local_path
+from edgewise.models.sources.files import folder_of, is_folder, local_path
 from edgewise.models.sources.reference import FileReference
 from edgewise.planner import THIS_DEVICE, Candidate, Plan, load_tier, make_plan
 from edgewise.runtimes import registry
+from edgewise.store import trees
 from edgewise.workflow.checkpoints import Description, describe, fetch_checkpoint
 from edgewise.workflow.context import Context
 from edgewise.workflow.probing import known_or_measured_device
@@ -152,10 +153,10 @@ def locate(
     """Return where a model's file lies, fetched if need be, and what is known of it."""
     reference = parse_reference(model or default_model())
     if isinstance(reference, FileReference) and reference.sha256 is None:
-        path = local_path(reference.path)
+        path = folder_of(reference) if is_folder(reference) else local_path(reference.path)
         return path, {"name": path.name, "sha256": None}
     checkpoint = fetch_checkpoint(context, model, offline=offline)
-    return context.home.blob(checkpoint.sha256), {
+    return trees.path_of(context.home, checkpoint.sha256), {
         "name": checkpoint.reference,
         "sha256": checkpoint.sha256,
     }

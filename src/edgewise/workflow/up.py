@@ -14,14 +14,17 @@ from edgewise.bench.tuner import Tuning, tune
 from edgewise.build import BuildReceipt, build
 from edgewise.core.bundle import Bundle, TextSettings
 from edgewise.core.quantity import Quantity, Unknown
-from edgewise.core.recipe import KvType, Recipe, RunConfig
+from edgewise.core.recipe import RunConfig
 from edgewise.core.units import mib
 from edgewise.device import DeviceProfile
+from edgewise.models.architecture import ModelShape
 from edgewise.models.sources import default_model, registry_models
 from edgewise.planner import Plan, Verdict, make_plan
 from edgewise.qualify import SmokeReport, smoke
 from edgewise.runtimes import registry
-from edgewise.workflow import planning
+from edgewise.runtimes.protocol import Footprint
+from edgewise.store import trees
+from edgewise.workflow import candidate_setup, planning
 from edgewise.workflow.checkpoints import (
     Checkpoint,
     Description,
@@ -32,61 +35,9 @@ from edgewise.workflow.checkpoints import (
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.deployment import make_bundle, make_deployment
 from edgewise.workflow.probing import known_or_measured_device
+from edgewise.workflow.up_report import UpReport, UpRequest
 
 __all__ = ["UpReport", "UpRequest", "bring_up"]
-
-
-class UpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to set up.
-
-    Attributes:
-        model: Reference, or ``None`` for the default model.
-        context_length: Context to reserve.
-        kv_type: KV cache format.
-        recipe: What the weights become.
-        template: Built-in template for a model that has none.
-        offline: Use no network.
-        measure_again: Probe and tune anew, even where evidence exists.
-        runtime: Runtime to build for.
-    """
-
-    model: str | None = None
-    context_length: int = planning.DEFAULT_CONTEXT
-    kv_type: KvType = KvType.F16
-    recipe: Recipe = Recipe(name="as-shipped")
-    template: str | None = None
-    offline: bool = False
-    measure_again: bool = False
-    runtime: str = planning.DEFAULT_RUNTIME
-
-
-class UpReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What became of it. ``status`` is ``ready``, or the first step that said no.
-
-    Attributes:
-        status: ``ready``, ``does-not-fit``, ``fits-with-changes``, ``plan-unknown`` or
-            ``not-qualified``.
-        reasons: Why, when it is not ``ready``.
-        fingerprint: The active deployment's fingerprint.
-        previous: The fingerprint that was active before.
-        checkpoint: What was fetched.
-        plan: The plan for this device.
-        receipt: How the artifact was built.
-        tuning: How the run configuration was chosen.
-        smoke: The smoke qualification.
-        evidence: Digests of all evidence taken or reused, by kind.
-    """
-
-    status: str
-    reasons: tuple[str, ...] = ()
-    fingerprint: str | None = None
-    previous: str | None = None
-    checkpoint: Checkpoint | None = None
-    plan: Plan | None = None
-    receipt: BuildReceipt | None = None
-    tuning: Tuning | None = None
-    smoke: SmokeReport | None = None
-    evidence: dict[str, str] = {}
 
 
 def bring_up(context: Context, request: UpRequest) -> UpReport:
@@ -108,6 +59,7 @@ class _BringUp:
         self._context = context
         self._request = request
         self._evidence: dict[str, str] = {}
+        self._peak: Quantity | None = None
 
     def run(self) -> UpReport:
         profile = self._probe()
@@ -116,12 +68,13 @@ class _BringUp:
         checkpoint = fetch_checkpoint(
             self._context, self._request.model, offline=self._request.offline
         )
-        description = describe(self._context.home.blob(checkpoint.sha256))
+        description = describe(trees.path_of(self._context.home, checkpoint.sha256))
         text = text_settings(description, template=self._request.template)
         self._warn(description)
+        self._capabilities = candidate_setup.require_runtime(self._request.runtime)
         plan = self._plan(profile, checkpoint, description, checkpoint.sha256)
         report = UpReport(status="ready", checkpoint=checkpoint, plan=plan)
-        if plan.verdict is not Verdict.FITS:
+        if not self._worth_building(plan):
             return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
         with self._context.home.lock("up", on_wait=self._waiting):
             return self._build_and_activate(report, profile, checkpoint, description, text)
@@ -136,33 +89,41 @@ class _BringUp:
     ) -> UpReport:
         assert report.plan is not None
         receipt = self._build(checkpoint, report.plan.run_config.threads)
-        artifact = self._context.home.blob(receipt.sha256)
-        built = description if receipt.copied else describe(artifact)
+        artifact = trees.path_of(self._context.home, receipt.sha256)
+        built = candidate_setup.as_built(description, receipt, artifact)
         if not receipt.copied:
             # Other weights than the checkpoint's: what was planned so far was its, not theirs.
             plan = self._plan(profile, checkpoint, built, receipt.sha256)
             report = msgspec.structs.replace(report, plan=plan)
-            if plan.verdict is not Verdict.FITS:
+            if not self._worth_building(plan):
                 return self._stopped(report, _PLAN_STATUS[plan.verdict], plan.reasons)
         assert report.plan is not None
-        tuning = self._tune(profile, receipt, report.plan.run_config)
-        self._say("qualify", "start", f"smoke test with {_words(tuning.chosen)}")
-        checked = smoke(self._request.runtime, artifact, tuning.chosen)
+        config = candidate_setup.within(report.plan.run_config, receipt)
+        tuning = None
+        if receipt.format == "gguf" and self._capabilities.logits:
+            tuning = self._tune(profile, receipt, config)
+            config = tuning.chosen
+        self._say("qualify", "start", f"smoke test with {_words(config)}")
+        checked = smoke(self._request.runtime, artifact, config)
         deployment = make_deployment(
             self._context.device,
             checkpoint=checkpoint,
             description=description,
             text=text,
             receipt=receipt,
-            run_config=tuning.chosen,
+            run_config=config,
             partition=checked.partition,
+            runtime=checked.runtime,
         )
         report = msgspec.structs.replace(report, receipt=receipt, tuning=tuning, smoke=checked)
         self._record("smoke", deployment.fingerprint, _with_passed(checked))
         if not checked.passed:
             return self._stopped(report, "not-qualified", checked.reasons)
-        self._say("qualify", "done", f"{len(checked.checks)} checks passed, nothing fell back")
-        plan = self._plan_with(tuning.chosen, profile, checkpoint, built)
+        fell = checked.partition.fallbacks
+        fallen = f"fell back: {', '.join(fell)}" if fell else "nothing fell back"
+        self._say("qualify", "done", f"{len(checked.checks)} checks passed, {fallen}")
+        self._peak = checked.memory.peak_resident_bytes
+        plan = self._plan_with(config, profile, checkpoint, built)
         report = msgspec.structs.replace(report, plan=plan)
         bundle = make_bundle(
             deployment,
@@ -206,7 +167,7 @@ class _BringUp:
         request = planning.PlanRequest(
             model=self._request.model,
             context_length=self._request.context_length,
-            kv_type=self._request.kv_type,
+            kv_type=candidate_setup.kv_type_of(self._capabilities, self._request.kv_type),
             runtime=self._request.runtime,
         )
         self._say("plan", "start", f"context {request.context_length}, KV {request.kv_type}")
@@ -233,8 +194,23 @@ class _BringUp:
                 description, config, facts, app_bytes=planning.app_share(request, here=True)
             ),
             planning.device_tier(profile, huge_pages=config.huge_pages),
-            registry.adapter(self._request.runtime).footprint,
+            self._footprint,
         )
+
+    def _footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
+        lines = registry.adapter(self._request.runtime).footprint(shape, run_config)
+        return lines if self._peak is None else candidate_setup.with_measured(lines, self._peak)
+
+    def _worth_building(self, plan: Plan) -> bool:
+        """Whether to go on: it fits, or only measuring can tell."""
+        if plan.verdict is Verdict.FITS:
+            return True
+        if not candidate_setup.only_workspace_open(plan):
+            return False
+        self._say(
+            "plan", "note", "what this runtime's workspace takes is measured once it is built"
+        )
+        return True
 
     def _build(self, checkpoint: Checkpoint, threads: int) -> BuildReceipt:
         recipe, budget = self._request.recipe, self._context.device.memory.budget_bytes
@@ -269,7 +245,7 @@ class _BringUp:
         self._say("tune", "start", "threads, flash attention and memory mapping, measured")
         tuning = tune(
             self._request.runtime,
-            self._context.home.blob(receipt.sha256),
+            trees.path_of(self._context.home, receipt.sha256),
             base,
             threads=range(1, base.threads + 1) if base.threads <= 2 else _spread(base.threads),
             device=profile.digest,

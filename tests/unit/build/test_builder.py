@@ -92,7 +92,7 @@ def test_overrides_are_honoured(home: Home, checkpoint: CheckpointIdentity) -> N
 @pytest.mark.parametrize(
     ("recipe", "error", "code"),
     [
-        (Recipe(name="x", weights="w4a8"), UnsupportedError, "weight-format-unsupported"),
+        (Recipe(name="x", weights="w8a8s"), UnsupportedError, "recipe-unsupported"),
         (
             Recipe(name="x", weights="q4_0", overrides=(("ffn", "int3"),)),
             UnsupportedError,

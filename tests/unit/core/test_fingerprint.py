@@ -14,7 +14,7 @@ from edgewise.core import fingerprint
 from edgewise.core.canonical import canonical_json
 from edgewise.core.fingerprint import Deployment, diff
 
-GOLDEN = "b1182d8c8be0735fa3b52f4603393652ffd012479fe4045522ee38fdef28354d"
+GOLDEN = "599f3ab50a1d3c6e41d43662f333f6396ad19b7f22c822f05a6130adf46e26c8"
 
 LEAVES = {
     "schema_version",
@@ -33,6 +33,10 @@ LEAVES = {
     "recipe.weights",
     "recipe.embedding",
     "recipe.output",
+    "recipe.activation",
+    "recipe.method",
+    "recipe.kv",
+    "recipe.context_length",
     "recipe.overrides",
     "recipe.calibration_revision",
     "artifact.format",
@@ -43,6 +47,8 @@ LEAVES = {
     "runtime.operators",
     "compute.backend",
     "compute.partition_sha256",
+    "compute.fallbacks",
+    "compute.precision.KV_CACHE_PRECISION",
     "compute.run_config.context_length",
     "compute.run_config.kv_type",
     "compute.run_config.threads",
@@ -50,6 +56,7 @@ LEAVES = {
     "compute.run_config.load_mode",
     "compute.run_config.huge_pages",
     "compute.run_config.batch_tokens",
+    "compute.run_config.hints",
     "environment.os_build",
     "environment.abi",
     "environment.device_class",
@@ -88,7 +95,12 @@ def changed(path: str) -> Deployment:
     part = data
     for folder in folders:
         part = part[folder]
-    other = {"kv_type": "q8_0", "load_mode": "malloc"}
+    other = {
+        "kv_type": "q8_0",
+        "load_mode": "malloc",
+        "kv": "q8_0",
+        "activation": "float",
+    }
     match part[name]:
         case bool(flag):
             part[name] = not flag

@@ -20,9 +20,10 @@ from edgewise.core.fingerprint import (
     RuntimeIdentity,
     TextIdentity,
 )
+from edgewise.core.formats import Activation
 from edgewise.core.ledger import MemoryLedger
 from edgewise.core.quantity import Declared, Quantity, Unknown
-from edgewise.core.recipe import Recipe, RunConfig
+from edgewise.core.recipe import KvType, Recipe, RunConfig
 from edgewise.core.tier import Tier
 from edgewise.models.architecture import ModelShape
 
@@ -41,6 +42,10 @@ RECIPE = Recipe(
     weights="q8_0",
     embedding="q6_k",
     output="f16",
+    activation=Activation.INT8_DYNAMIC,
+    method="imatrix",
+    kv=KvType.F16,
+    context_length=512,
     overrides=(("ffn_down", "q4_k"),),
     calibration_revision="c" * 64,
 )
@@ -59,7 +64,11 @@ DEPLOYMENT = Deployment(
     artifact=ArtifactIdentity(format="gguf", sha256="e" * 64, size_bytes=7),
     runtime=RuntimeIdentity(name="llamacpp", version="0.3.36", operators="f" * 64),
     compute=ComputeIdentity(
-        backend="cpu", partition_sha256="0" * 64, run_config=RunConfig(flash_attention=True)
+        backend="cpu",
+        partition_sha256="0" * 64,
+        fallbacks=("RMSNorm",),
+        precision={"KV_CACHE_PRECISION": "u8"},
+        run_config=RunConfig(flash_attention=True, hints=(("repack", "1"),)),
     ),
     environment=EnvironmentIdentity(os_build="Linux 6", abi="x86_64", device_class="cpu [avx2]"),
     policy=PolicyIdentity(routing="r@1", context="reject", sampling="per-request"),

@@ -16,6 +16,7 @@ from edgewise.core.canonical import digest_of
 from edgewise.core.fingerprint import Deployment, diff
 from edgewise.core.recipe import Recipe, RunConfig
 from edgewise.route import DEFAULT_POLICY
+from edgewise.run.messages import RuntimeFacts
 from edgewise.runtimes.protocol import PartitionReport
 from edgewise.store import Home
 from edgewise.workflow.checkpoints import Checkpoint, Description, describe, text_settings
@@ -30,21 +31,7 @@ CHECKPOINT = Checkpoint(
 )
 
 
-class Adapter:
-    """The three facts about a runtime that a deployment holds, without loading one."""
-
-    name = "llamacpp"
-
-    def version(self) -> str:
-        return "0.3.36"
-
-    def operators_digest(self) -> str:
-        return "f" * 64
-
-
-@pytest.fixture(autouse=True)
-def _runtime(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("edgewise.runtimes.registry.adapter", lambda _name: Adapter())
+FACTS = RuntimeFacts(name="llamacpp", version="0.3.36", operators="f" * 64)
 
 
 @pytest.fixture
@@ -80,6 +67,7 @@ def deployment(context: Context, description: Description, **changes: Any) -> De
         "receipt": receipt,
         "run_config": RunConfig(threads=2),
         "partition": PARTITION,
+        "runtime": FACTS,
     }
     return make_deployment(context.device, **{**values, **changes})
 
@@ -111,7 +99,7 @@ def test_every_part_is_where_it_belongs(context: Context, tmp_path: Path) -> Non
         ({"run_config": RunConfig(threads=3)}, ["compute.run_config.threads"]),
         (
             {"partition": msgspec.structs.replace(PARTITION, fallbacks=("ROPE",))},
-            ["compute.partition_sha256"],
+            ["compute.partition_sha256", "compute.fallbacks"],
         ),
         (
             {"checkpoint": msgspec.structs.replace(CHECKPOINT, revision="1.1")},

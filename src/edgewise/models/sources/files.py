@@ -16,8 +16,9 @@ from edgewise.errors import InputError, IntegrityError
 from edgewise.models.sources import partial
 from edgewise.models.sources.partial import CHUNK_BYTES, DISK_MARGIN_BYTES
 from edgewise.models.sources.progress import Phase, Reporter
+from edgewise.models.sources.reference import FileReference
 
-__all__ = ["copy_file", "local_path"]
+__all__ = ["copy_file", "folder_of", "is_folder", "local_path"]
 
 _FICLONE = 0x40049409  # specified: linux/fs.h
 
@@ -36,10 +37,28 @@ def local_path(text: str) -> Path:
     except (OSError, RuntimeError, ValueError) as error:
         raise _bad("file-unreadable", text, f"cannot be read: {error}", "check it") from error
     if stat.S_ISDIR(mode):
-        raise _bad("file-is-folder", text, "is a folder", "name one file inside it")
+        raise _bad(
+            "file-is-folder",
+            text,
+            "is a folder",
+            "name one file inside it, or a folder with config.json",
+        )
     if not stat.S_ISREG(mode):
         raise _bad("file-not-regular", text, "is not a regular file", "name a regular file")
     return path
+
+
+def folder_of(reference: FileReference) -> Path:
+    """Return the absolute folder that a reference names, ``~`` expanded."""
+    return Path(reference.path).expanduser().absolute()
+
+
+def is_folder(reference: FileReference) -> bool:
+    """Return whether a reference names a folder, such as a checkpoint in the HF form."""
+    try:
+        return folder_of(reference).is_dir()
+    except (OSError, RuntimeError, ValueError):
+        return False
 
 
 def copy_file(

@@ -5,14 +5,12 @@ Nothing native is loaded by importing this package; :func:`adapter` and its meth
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import RunConfig
 from edgewise.errors import EdgewiseError
-from edgewise.runtimes.llamacpp import native
+from edgewise.runtimes.llamacpp import native, pages
 from edgewise.runtimes.protocol import Capabilities
 
 if TYPE_CHECKING:
@@ -21,14 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["LlamaCppAdapter", "adapter"]
 
-# glibc learned to ask for transparent huge pages in 2.35.
-_HUGE_PAGE_GLIBC = (2, 35)
-
 
 class LlamaCppAdapter:
     """The ``llamacpp`` runtime: GGUF in, GGUF out, CPU kernels."""
 
     name = "llamacpp"
+    source_form = "gguf"
+    environment = None
 
     def capabilities(self) -> Capabilities:
         """Return what llama.cpp can do here, after truly loading its library."""
@@ -43,7 +40,7 @@ class LlamaCppAdapter:
                 can_run=False,
                 reason=error.message,
             )
-        from edgewise.runtimes.llamacpp.formats import WEIGHT_FORMATS  # noqa: PLC0415
+        from edgewise.runtimes.llamacpp.formats import FORMATS, KV_TYPES  # noqa: PLC0415
         from edgewise.runtimes.llamacpp.report import system_features  # noqa: PLC0415
 
         return Capabilities(
@@ -52,8 +49,8 @@ class LlamaCppAdapter:
             can_export=True,
             can_run=True,
             artifact_formats=("gguf",),
-            weight_formats=("as-is", *WEIGHT_FORMATS),
-            kv_types=tuple(KvType),
+            formats=FORMATS,
+            kv_types=tuple(KV_TYPES),
             backends=("CPU " + " ".join(system_features(bindings)),),
             logits=True,
             rewind=True,
@@ -85,18 +82,11 @@ class LlamaCppAdapter:
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""
-        library, version = platform.libc_ver()
-        if library != "glibc":
-            return False
-        return tuple(int(part) for part in version.split(".")[:2]) >= _HUGE_PAGE_GLIBC
+        return pages.possible()
 
     def worker_environment(self, run_config: RunConfig) -> dict[str, str]:
         """Return the variables that must stand before the worker's exec."""
-        if not run_config.huge_pages:
-            return {}
-        mine = "glibc.malloc.hugetlb=1"
-        theirs = os.environ.get("GLIBC_TUNABLES")
-        return {"GLIBC_TUNABLES": f"{theirs}:{mine}" if theirs else mine}
+        return pages.environment(run_config)
 
     def footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
         """Return what a model of this shape will take under this configuration."""

@@ -1,25 +1,38 @@
-"""The GGUF exporter: take a GGUF over as it is, or quantise it, and say what came out.
+"""The family's exporter: take a GGUF over as it is, or quantise it, and say what came out.
 
-llama.cpp replaces a format that a tensor's rows do not divide, and keeps some tensors in other
-formats by its own mixture rules. Neither is an error there; here every tensor whose type differs
-from what the recipe asked is reported by name, with the reason.
+The native quantiser replaces a format that a tensor's rows do not divide, and keeps some tensors
+in other formats by its own mixture rules. Neither is an error there; here every tensor whose type
+differs from what the recipe asked is reported by name, with the reason.
 """
 
 from __future__ import annotations
 
 import collections
-import ctypes
 import errno
 import re
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import msgspec
+
+from edgewise.core.formats import OfferedFormat
 from edgewise.core.recipe import Recipe
 from edgewise.errors import AdapterError, InputError, UnsupportedError
 from edgewise.models.gguf import read_gguf
-from edgewise.runtimes.llamacpp import native
-from edgewise.runtimes.llamacpp.formats import GGML_TYPES, WEIGHT_FORMATS
+from edgewise.runtimes.llamacpp.formats import (
+    GGML_TYPES,
+    TENSOR_FORMATS,
+    WEIGHT_FORMATS,
+    is_exact,
+    offers,
+    resolve_formats,
+    tensor_type,
+)
+from edgewise.runtimes.llamacpp.imatrix import Importance, collect
+from edgewise.runtimes.llamacpp.library import Library, QuantizeOrder
+from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary
 from edgewise.runtimes.protocol import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
@@ -29,128 +42,216 @@ if TYPE_CHECKING:
 __all__ = ["GgufExporter"]
 
 _AS_IS = "as-is"
+_FILE = "model.gguf"
 _DISK_NEARLY_FULL_BYTES = 4 << 20
-_FLOAT_TYPES = {"f32", "f16", "bf16"}
 _EMBEDDING = "token_embd.weight"
 _OUTPUT = "output.weight"
 
 
-class GgufExporter:
-    """Writes GGUF files with llama.cpp's own quantiser."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What a recipe comes to for one file: types by name, and why."""
 
-    name = "llama.cpp-quantize"
+    offer: OfferedFormat
+    weights: str
+    embedding: str
+    output: str
+    overrides: tuple[tuple[str, str], ...]
+    tied: bool
+    embedding_stated: bool
+    output_stated: bool
+
+    @property
+    def exact(self) -> bool:
+        return is_exact(self.offer.name)
+
+    def asked(self, tensor: str) -> str:
+        for pattern, name in self.overrides:
+            if re.search(pattern, tensor):
+                return name
+        if tensor == _EMBEDDING:
+            return self.embedding
+        return self.output if tensor == _OUTPUT else self.weights
+
+
+class GgufExporter:
+    """Writes GGUF files with the quantiser of a member of the family."""
+
+    def __init__(self, library: Library | None = None) -> None:
+        """Take the member whose quantiser is used; llama.cpp's when none is given."""
+        self._library = library or LlamaCppLibrary()
+        self.name = f"{self._library.title}-quantize"
 
     def export(
-        self, source: Path, destination: Path, recipe: Recipe, *, threads: int
+        self,
+        source: Path,
+        destination: Path,
+        recipe: Recipe,
+        *,
+        threads: int,
+        calibration: Path | None = None,
     ) -> ExportResult:
-        """Write the artifact and return what was made, tensor types compared with the recipe.
+        """Write ``model.gguf`` and return what was made, tensor types compared with the recipe.
 
         Raises:
-            UnsupportedError: the recipe names a format that GGUF quantisation does not have.
-            InputError: an override is no regular expression or matches no tensor.
+            UnsupportedError: the recipe names a format that the quantiser does not have.
+            InputError: the recipe contradicts itself, an override is no regular expression or
+                matches no tensor, or its method calibrates and there is nothing to calibrate on.
             IntegrityError: the source is no sound GGUF file.
-            AdapterError: llama.cpp's quantiser failed.
+            AdapterError: the native quantiser failed.
             ResourceError: the file cannot be written, or the disk is full.
         """
         before = read_gguf(source)
-        _check(recipe, before)
+        target = destination / _FILE
         if recipe.weights == _AS_IS:
-            try:
-                shutil.copyfile(source, destination)
-            except OSError as error:
-                destination.unlink(missing_ok=True)
-                raise storage_error(error, destination, "copying the artifact") from error
-            return self._result(destination, recipe, before, before, copied=True)
-        self._quantize(source, destination, recipe, threads)
-        return self._result(destination, recipe, before, read_gguf(destination), copied=False)
+            _refuse_changes(recipe)
+            return self._copy(source, target, recipe, before)
+        plan = self._plan(recipe, before)
+        importance = None
+        if recipe.method == "imatrix":
+            if calibration is None:
+                raise InputError(
+                    "calibration-missing",
+                    "the method imatrix needs a calibration set",
+                    hint="name a text file with a sample per line",
+                )
+            importance = collect(self._library, source, calibration, threads=threads)
+        self._quantize(source, target, plan, importance, threads)
+        return self._result(recipe, plan, read_gguf(target), importance)
 
-    def _quantize(self, source: Path, destination: Path, recipe: Recipe, threads: int) -> None:
-        bindings = native.load()
-        log = native.native_log()
-        log.clear()
-        bindings.llama_backend_init()
-        params = bindings.llama_model_quantize_default_params()
-        params.nthread = threads
-        params.ftype = WEIGHT_FORMATS[recipe.weights][0]
-        params.allow_requantize = True  # reported, and marked in the receipt
-        if recipe.embedding is not None:
-            params.token_embedding_type = GGML_TYPES[recipe.embedding]
-        if recipe.output is not None:
-            params.output_tensor_type = GGML_TYPES[recipe.output]
-        overrides = _overrides(bindings, recipe)
-        if overrides is not None:
-            params.tt_overrides = ctypes.cast(overrides, type(params.tt_overrides))
-        code = bindings.llama_model_quantize(
-            str(source).encode(), str(destination).encode(), ctypes.byref(params)
+    def _copy(self, source: Path, target: Path, recipe: Recipe, before: GgufFile) -> ExportResult:
+        try:
+            shutil.copyfile(source, target)
+        except OSError as error:
+            target.unlink(missing_ok=True)
+            raise storage_error(error, target, "copying the artifact") from error
+        return ExportResult(
+            format="gguf",
+            exporter="copy",
+            version=self._version(),
+            resolved=None,
+            copied=True,
+            types=_types(before),
+            tools=self._tools(),
+            notes=_left_open(recipe),
         )
-        if code:
-            written = destination.stat().st_size if destination.exists() else 0
-            free = shutil.disk_usage(destination.parent).free
-            destination.unlink(missing_ok=True)
-            if free < _DISK_NEARLY_FULL_BYTES:  # llama.cpp only says that it failed
-                error = OSError(errno.ENOSPC, f"{written} bytes were written")
-                raise storage_error(error, destination, "quantising")
-            raise AdapterError(
-                "quantise-failed",
-                f"llama.cpp's quantiser failed with code {code}",
-                context={"native_log": log.complaints},
+
+    def _plan(self, recipe: Recipe, source: GgufFile) -> _Plan:
+        runtime = self._library.runtime
+        if recipe.overrides and not self._library.quantiser_extras:
+            raise UnsupportedError(
+                "overrides-unsupported",
+                f"{runtime}'s quantiser takes no types for single tensors",
+                hint="build with llamacpp; the file runs with both",
             )
+        offered = offers(extras=self._library.quantiser_extras)
+        offer, embedding, output = resolve_formats(recipe, offered, runtime=runtime)
+        tied = not any(t.name == _OUTPUT for t in source.tensors)
+        weights = WEIGHT_FORMATS[offer.name][1]
+        if tied:
+            offer, embedding, output = _tie(recipe, offer, embedding, output)
+        either = recipe.embedding is not None or recipe.output is not None
+        embedding_stated = either if tied else recipe.embedding is not None
+        output_stated = either if tied else recipe.output is not None
+        if not is_exact(offer.name):
+            # What the recipe leaves open is the mixture's to decide, so nothing else is asked.
+            embedding = embedding if embedding_stated else weights
+            output = output if output_stated else weights
+        return _Plan(
+            offer=offer,
+            weights=weights,
+            embedding=embedding,
+            output=output,
+            overrides=_overrides(recipe, source, runtime),
+            tied=tied,
+            embedding_stated=embedding_stated,
+            output_stated=output_stated,
+        )
+
+    def _quantize(
+        self, source: Path, target: Path, plan: _Plan, importance: Importance | None, threads: int
+    ) -> None:
+        library = self._library
+        library.bindings().llama_backend_init()
+        library.log().clear()
+        set_embedding = plan.exact or plan.embedding_stated
+        set_output = plan.exact or plan.output_stated
+        order = QuantizeOrder(
+            ftype=WEIGHT_FORMATS[plan.offer.name][0],
+            pure=plan.exact,
+            embedding=GGML_TYPES[plan.asked(_EMBEDDING)] if set_embedding else None,
+            output=GGML_TYPES[plan.asked(_OUTPUT)] if set_output else None,
+            overrides=tuple((pattern, GGML_TYPES[name]) for pattern, name in plan.overrides),
+            importance={} if importance is None else importance.columns,
+            metadata={} if importance is None else importance.metadata,
+            threads=threads,
+        )
+        code = library.quantize(source, target, order)
+        if not code:
+            return
+        written = target.stat().st_size if target.exists() else 0
+        free = shutil.disk_usage(target.parent).free
+        target.unlink(missing_ok=True)
+        if free < _DISK_NEARLY_FULL_BYTES:  # the library only says that it failed
+            error = OSError(errno.ENOSPC, f"{written} bytes were written")
+            raise storage_error(error, target, "quantising")
+        raise AdapterError(
+            "quantise-failed",
+            f"{library.title}'s quantiser failed with code {code}",
+            context={"native_log": library.log().complaints},
+        )
 
     def _result(
-        self,
-        destination: Path,
-        recipe: Recipe,
-        before: GgufFile,
-        after: GgufFile,
-        *,
-        copied: bool,
+        self, recipe: Recipe, plan: _Plan, after: GgufFile, importance: Importance | None
     ) -> ExportResult:
-        quantised = any(_matrix(t) and _type(t) not in _FLOAT_TYPES for t in before.tensors)
         return ExportResult(
-            path=str(destination),
             format="gguf",
-            exporter="copy" if copied else self.name,
-            version=native.installed_version() or "not-installed",
-            copied=copied,
-            requantised=quantised and not copied,
-            types=dict(collections.Counter(_type(t) for t in after.tensors)),
-            deviations=() if copied else tuple(_deviations(recipe, after)),
+            exporter=self.name,
+            version=self._version(),
+            resolved=_observed(plan, after),
+            types=_types(after),
+            deviations=tuple(_deviations(plan, after)),
+            tools=self._tools(),
+            calibration=None if importance is None else importance.report,
+            notes=_left_open(recipe),
         )
 
+    def _version(self) -> str:
+        return self._library.version() or "not-installed"
 
-def _overrides(bindings: Any, recipe: Recipe) -> Any:
-    if not recipe.overrides:
-        return None
-    entry = bindings.llama_model_tensor_override
-    array = (entry * (len(recipe.overrides) + 1))()  # the last one stays empty: the end
-    for index, (pattern, name) in enumerate(recipe.overrides):
-        array[index].pattern = pattern.encode()
-        array[index].type = GGML_TYPES[name]
-    return array
+    def _tools(self) -> dict[str, str]:
+        return {self._library.title: self._version()}
 
 
-def _check(recipe: Recipe, source: GgufFile) -> None:
-    if recipe.weights != _AS_IS and recipe.weights not in WEIGHT_FORMATS:
-        raise UnsupportedError(
-            "weight-format-unsupported",
-            f"llamacpp cannot export weights as {recipe.weights!r}",
-            hint=f"it can: {', '.join((_AS_IS, *WEIGHT_FORMATS))}",
-        )
-    named = [recipe.embedding, recipe.output, *(name for _, name in recipe.overrides)]
-    for name in named:
-        if name is not None and name not in GGML_TYPES:
-            raise UnsupportedError(
-                "tensor-type-unsupported",
-                f"llamacpp has no tensor type {name!r}",
-                hint=f"it has: {', '.join(GGML_TYPES)}",
-            )
-    if recipe.weights == _AS_IS and any(name is not None for name in named):
+def _refuse_changes(recipe: Recipe) -> None:
+    stated = (recipe.embedding, recipe.output, recipe.activation, recipe.method)
+    if recipe.overrides or any(value is not None for value in stated):
         raise InputError(
             "recipe-contradiction",
-            "weights taken as they are cannot have types of their own for some tensors",
-            hint="name a weight format, or leave the overrides out",
+            "weights taken as they are cannot have types or a method of their own",
+            hint="name a weight format, or leave the rest out",
         )
-    for pattern, _ in recipe.overrides:
+
+
+def _tie(
+    recipe: Recipe, offer: OfferedFormat, embedding: str, output: str
+) -> tuple[OfferedFormat, str, str]:
+    if recipe.embedding is not None and recipe.output is not None and embedding != output:
+        raise InputError(
+            "recipe-contradiction",
+            f"embedding and head are one tensor in this model; it cannot be {embedding} and "
+            f"{output} at once",
+            hint="state one of the two",
+        )
+    shared = output if recipe.output is not None else embedding
+    both = TENSOR_FORMATS[shared]
+    return msgspec.structs.replace(offer, embedding=both, output=both), shared, shared
+
+
+def _overrides(recipe: Recipe, source: GgufFile, runtime: str) -> tuple[tuple[str, str], ...]:
+    found = []
+    for pattern, text in recipe.overrides:
+        name = tensor_type(text, runtime=runtime)
         try:
             compiled = re.compile(pattern)
         except re.error as error:
@@ -161,43 +262,58 @@ def _check(recipe: Recipe, source: GgufFile) -> None:
             raise InputError(
                 "override-matches-nothing", f"the override {pattern!r} matches no tensor"
             )
+        found.append((pattern, name))
+    return tuple(found)
 
 
-def _deviations(recipe: Recipe, artifact: GgufFile) -> list[TensorDeviation]:
-    tied = not any(t.name == _OUTPUT for t in artifact.tensors)
+def _left_open(recipe: Recipe) -> tuple[str, ...]:
+    notes = []
+    if recipe.kv is not None:
+        notes.append(f"the KV format {recipe.kv} is not part of a GGUF; it is chosen when it runs")
+    if recipe.context_length is not None:
+        notes.append("the context length is not part of a GGUF; it is chosen when it runs")
+    return tuple(notes)
+
+
+def _observed(plan: _Plan, artifact: GgufFile) -> OfferedFormat:
+    """Return the offer with embedding and head as they came out; a mixture decides them late."""
+    types = {tensor.name: _type(tensor) for tensor in artifact.tensors}
+    embedding = TENSOR_FORMATS.get(types.get(_EMBEDDING, ""), plan.offer.embedding)
+    output = TENSOR_FORMATS.get(types.get(_OUTPUT, ""), plan.offer.output)
+    return msgspec.structs.replace(
+        plan.offer, embedding=embedding, output=embedding if plan.tied else output
+    )
+
+
+def _deviations(plan: _Plan, artifact: GgufFile) -> list[TensorDeviation]:
     found = []
     for tensor in artifact.tensors:
         if not _matrix(tensor):
             continue  # vectors stay float in every recipe
-        asked, got = _asked(recipe, tensor.name, tied=tied), _type(tensor)
+        asked, got = plan.asked(tensor.name), _type(tensor)
         if asked != got:
             found.append(
                 TensorDeviation(
-                    tensor=tensor.name, asked=asked, got=got, reason=_reason(tensor, asked)
+                    tensor=tensor.name, asked=asked, got=got, reason=_reason(plan, tensor, asked)
                 )
             )
     return found
 
 
-def _asked(recipe: Recipe, tensor: str, *, tied: bool) -> str:
-    for pattern, name in recipe.overrides:
-        if re.search(pattern, tensor):
-            return name
-    if tensor == _EMBEDDING:
-        named = (recipe.output or recipe.embedding) if tied else recipe.embedding
-        if named is not None:
-            return named
-    if tensor == _OUTPUT and recipe.output is not None:
-        return recipe.output
-    return WEIGHT_FORMATS[recipe.weights][1]
-
-
-def _reason(tensor: TensorInfo, asked: str) -> str:
+def _reason(plan: _Plan, tensor: TensorInfo, asked: str) -> str:
     block = next(t.block_size for t in type(tensor.type) if t.name.lower() == asked)
     row = tensor.shape[0]
     if row % block:
         return f"its rows have {row} elements, which blocks of {block} do not divide"
-    return "llama.cpp's mixture for this format keeps this tensor in another type"
+    if plan.offer.weights.kind == "float" and asked != plan.weights:
+        return "the quantiser takes types for single tensors only beside a quantised format"
+    if plan.exact:
+        return "the quantiser leaves this tensor as it is"
+    return "the quantiser's mixture for this format keeps this tensor in another type"
+
+
+def _types(artifact: GgufFile) -> dict[str, int]:
+    return dict(collections.Counter(_type(tensor) for tensor in artifact.tensors))
 
 
 def _matrix(tensor: TensorInfo) -> bool:

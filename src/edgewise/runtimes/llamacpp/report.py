@@ -1,9 +1,9 @@
 """Reports on a loaded model: where its operators run, and what memory it holds.
 
-The partition is observed, not assumed: one decode step runs with llama.cpp's evaluation
-callback, which sees every graph node, its operator, and the buffer its weights and result live
-in. The memory lines come from llama.cpp's own log, the only place where it tells them to C
-callers; a line that is not found is unknown, never zero.
+The partition is observed, not assumed: one decode step runs with the evaluation callback, which
+sees every graph node, its operator, and the buffer its weights and result live in. The memory
+lines come from the library's own log, the only place where it tells them to C callers; a line
+that is not found is unknown, never zero.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from edgewise.core.quantity import Measured, Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.device.process import peak_resident_bytes, resident_bytes
 from edgewise.errors import AdapterError
-from edgewise.runtimes.llamacpp.formats import KV_TYPES
+from edgewise.runtimes.llamacpp.library import ContextSettings, Library
+from edgewise.runtimes.llamacpp.observer import GraphReader
 from edgewise.runtimes.protocol import MemoryReport, PartitionReport
 
 __all__ = ["memory_report", "partition_report", "system_features"]
@@ -27,27 +28,13 @@ _MIB = 1 << 20
 _LOGGED = re.compile(r"(KV|compute|output) buffer size\s*=\s*([0-9.]+) MiB")
 
 
-class _Tensor(ctypes.Structure):
-    """The head of ``struct ggml_tensor``, as far as it is read (ggml.h, 2026-11)."""
-
-    _fields_ = (
-        ("type", ctypes.c_int32),
-        ("buffer", ctypes.c_void_p),
-        ("ne", ctypes.c_int64 * 4),
-        ("nb", ctypes.c_size_t * 4),
-        ("op", ctypes.c_int32),
-        ("op_params", ctypes.c_int32 * 16),
-        ("flags", ctypes.c_int32),
-        ("src", ctypes.c_void_p * 10),
-    )
-
-
-def memory_report(weights_bytes: int, log: list[str]) -> MemoryReport:
+def memory_report(weights_bytes: Quantity, log: list[str], title: str) -> MemoryReport:
     """Return the memory of this process and the runtime's own lines.
 
     Args:
-        weights_bytes: Bytes of all tensors, as llama.cpp says.
-        log: llama.cpp's log since the model was loaded.
+        weights_bytes: Bytes of all tensors, as the library says.
+        log: The library's log since the model was loaded.
+        title: The library's name.
     """
     logged: dict[str, float] = collections.defaultdict(float)
     for line in log:
@@ -56,48 +43,50 @@ def memory_report(weights_bytes: int, log: list[str]) -> MemoryReport:
     return MemoryReport(
         resident_bytes=resident_bytes(),
         peak_resident_bytes=peak_resident_bytes(),
-        weights_bytes=Measured(value=weights_bytes, source="llama_model_size"),
-        kv_cache_bytes=_from_log(logged, "KV"),
-        workspace_bytes=_from_log(logged, "compute", "output"),
+        weights_bytes=weights_bytes,
+        kv_cache_bytes=_from_log(title, logged, "KV"),
+        workspace_bytes=_from_log(title, logged, "compute", "output"),
     )
 
 
-def _from_log(logged: dict[str, float], *kinds: str) -> Quantity:
+def _from_log(title: str, logged: dict[str, float], *kinds: str) -> Quantity:
     if kinds[0] not in logged:
-        return Unknown(reason=f"llama.cpp logged no {kinds[0]} buffer size")
+        return Unknown(reason=f"{title} logged no {kinds[0]} buffer size")
     total = sum(logged[kind] for kind in kinds)
-    return Measured(value=int(total * _MIB), source="llama.cpp log: buffer size")
+    return Measured(value=int(total * _MIB), source=f"{title} log: buffer size")
 
 
 def system_features(bindings: Any) -> tuple[str, ...]:
-    """Return the instruction sets that the loaded kernels use, as llama.cpp names them."""
+    """Return the instruction sets that the loaded kernels use, as the library names them."""
     text: str = bindings.llama_print_system_info().decode("utf-8", "replace")
     return tuple(re.findall(r"(\w+) = 1\b", text))
 
 
-def partition_report(bindings: Any, model: Any, config: RunConfig) -> PartitionReport:
+def partition_report(library: Library, model: Any, config: RunConfig) -> PartitionReport:
     """Return which operators of one decode step ran where.
 
     Raises:
         AdapterError: the context for the step cannot be made, or the step fails.
     """
-    seen = _Observer(bindings)
-    params = bindings.llama_context_default_params()
-    params.n_ctx = 256
-    params.n_batch = params.n_ubatch = 8
-    params.n_outputs_max = 1
-    params.n_threads = params.n_threads_batch = config.threads
-    params.flash_attn_type = int(config.flash_attention)
-    params.type_k = params.type_v = KV_TYPES[config.kv_type]
-    params.swa_full = False
-    params.cb_eval = seen.callback
-    context = bindings.llama_init_from_model(model, params)
+    seen = _Placement(GraphReader(library))
+    bindings = library.bindings()
+    context = library.make_context(
+        model,
+        ContextSettings(
+            tokens=256,
+            batch_tokens=8,
+            threads=config.threads,
+            flash_attention=config.flash_attention,
+            kv_type=config.kv_type,
+            observer=seen.callback,
+        ),
+    )
     if not context:
-        raise AdapterError("partition-failed", "llama.cpp made no context to observe")
+        raise AdapterError("partition-failed", f"{library.title} made no context to observe")
     try:
         seen.reset()
         token = (ctypes.c_int32 * 1)(0)
-        code = bindings.llama_decode(context, bindings.llama_batch_get_one(token, 1))
+        code = bindings.llama_decode(context, library.batch(token, 1, 0))
         if code:
             raise AdapterError("partition-failed", f"the observed step failed with code {code}")
     finally:
@@ -105,7 +94,7 @@ def partition_report(bindings: Any, model: Any, config: RunConfig) -> PartitionR
     return PartitionReport(
         requested=_BACKEND,
         operators={op: dict(places) for op, places in sorted(seen.operators.items())},
-        weights=dict(seen.weights),
+        weights=dict(sorted(seen.weights.items())),
         fallbacks=tuple(
             sorted(
                 op
@@ -114,17 +103,15 @@ def partition_report(bindings: Any, model: Any, config: RunConfig) -> PartitionR
             )
         ),
         features=system_features(bindings),
+        precision={"kv": ", ".join(sorted(seen.cache_types))} if seen.cache_types else {},
+        source="evaluation callback of one decode step",
     )
 
 
-class _Observer:
-    def __init__(self, bindings: Any) -> None:
-        # libllama links libggml-base, so its symbols resolve through the same handle.
-        library = ctypes.CDLL(bindings._lib._name)  # noqa: SLF001 - no public accessor
-        self._op_name = _function(library, "ggml_op_desc", ctypes.c_char_p)
-        self._buffer_name = _function(library, "ggml_backend_buffer_name", ctypes.c_char_p)
-        self._bindings = bindings
-        self.callback = bindings.ggml_backend_sched_eval_callback(self._take)
+class _Placement:
+    def __init__(self, reader: GraphReader) -> None:
+        self._read = reader
+        self.callback = reader.bindings.ggml_backend_sched_eval_callback(self._take)
         self.reset()
 
     def reset(self) -> None:
@@ -132,27 +119,31 @@ class _Observer:
             collections.Counter
         )
         self.weights: collections.Counter[str] = collections.Counter()
+        self.cache_types: set[str] = set()
 
     def _take(self, address: int, ask: bool, _data: Any) -> bool:
         if ask and address:
-            tensor = ctypes.cast(address, ctypes.POINTER(_Tensor)).contents
-            operator = self._op_name(address).decode("ascii", "replace")
-            if operator not in {"RESHAPE", "VIEW", "PERMUTE", "TRANSPOSE", "NONE"}:
-                self.operators[operator][self._place(tensor.buffer)] += 1
-            if operator.startswith("MUL_MAT") and tensor.src[0]:
-                weight = ctypes.cast(tensor.src[0], ctypes.POINTER(_Tensor)).contents
-                self.weights[self._place(weight.buffer)] += 1
+            tensor = self._read.tensor(address)
+            operator = self._read.operator(address)
+            if operator:
+                self.operators[operator][self._read.place(tensor)] += 1
+            for slot in _matrix_slots(operator):
+                if tensor.src[slot]:
+                    self._matrix(self._read.tensor(tensor.src[slot]))
         return False  # never split the graph for us
 
-    def _place(self, buffer: int | None) -> str:
-        if not buffer:
-            return "unassigned"
-        name: str = self._buffer_name(buffer).decode("ascii", "replace")
-        return name
+    def _matrix(self, matrix: Any) -> None:
+        origin = self._read.tensor(matrix.view_src) if matrix.view_src else matrix
+        if origin.name.startswith(b"cache_"):
+            self.cache_types.add(self._read.type_name(matrix))
+        else:
+            self.weights[f"{self._read.place(matrix)} {self._read.type_name(matrix)}"] += 1
 
 
-def _function(library: ctypes.CDLL, name: str, result: Any) -> Any:
-    function = getattr(library, name)
-    function.argtypes = [ctypes.c_void_p]
-    function.restype = result
-    return function
+def _matrix_slots(operator: str) -> tuple[int, ...]:
+    if operator.startswith("MUL_MAT"):
+        return (0,)
+    if operator == "FLASH_ATTN_EXT":
+        return (1, 2)
+    # One of the family's members computes gate and up projection in one operator.
+    return (0, 1) if "FUSED_UP_GATE" in operator else ()

@@ -1,0 +1,332 @@
+"""Parity: whether two artifacts are the same model, and how far apart they are when not.
+
+Free-running text is a poor judge: one near-tie early on and two right engines say different
+things. So both are led over the same tokens, and their next-token distributions are compared at
+every position; the text is shown side by side for a person.
+
+KL is ``sum p (log p - log q)`` in nats, with the first artifact as ``p``. Perplexity is
+``exp(mean(-log p(next token)))``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from edgewise.core.bundle import TextSettings
+from edgewise.core.outcome import FinishReason
+from edgewise.core.quantity import Measured, Quantity, Unknown
+from edgewise.core.recipe import RunConfig
+from edgewise.core.request import Message
+from edgewise.errors import EdgewiseError, InputError
+from edgewise.qualify.parity_gate import Gate, GateResult, judge
+from edgewise.qualify.parity_service import (
+    SERVICE,
+    Answer,
+    AskParams,
+    EncodeParams,
+    Scored,
+    ScoreParams,
+)
+from edgewise.qualify.texts import AFTER_CONTROL, HARD_TEXTS, QUESTIONS
+from edgewise.run.messages import Loaded, LoadParams
+from edgewise.runtimes.launch import start_worker
+from edgewise.runtimes.worker import WorkerProcess
+
+__all__ = ["Distance", "ParityReport", "SideBySide", "Subject", "compare_artifacts"]
+
+_LOAD_TIMEOUT_S = 900.0
+_STEP_TIMEOUT_S = 900.0
+_ANSWER_TOKENS = 32
+# Below this difference of the two best log-probabilities a position is a near-tie.
+_NEAR_TIE_NATS = 0.05
+_CHUNK = 64
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """One side of a comparison."""
+
+    label: str
+    runtime: str
+    artifact: Path
+    sha256: str
+    run_config: RunConfig
+    text: TextSettings
+
+
+class Distance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far two sets of next-token distributions are apart, over the same positions."""
+
+    positions: int
+    top1_agreement: Quantity
+    top1_without_near_ties: Quantity
+    kl_mean_nats: Quantity
+    kl_p99_nats: Quantity
+    kl_max_nats: Quantity
+    perplexity: Quantity
+    other_perplexity: Quantity
+
+
+class SideBySide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One question with both greedy answers and how each ended."""
+
+    question: str
+    text: str
+    other_text: str
+    finish: FinishReason
+    other_finish: FinishReason
+    same_prompt: bool
+    agreeing_tokens: int | None
+
+
+class ParityReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What two artifacts have in common.
+
+    Attributes:
+        first: Label of the first, the reference.
+        second: Label of the second.
+        tokenizer_texts: How many texts both tokenised.
+        tokenizer_differs: The texts for which the token ids differ.
+        distance: ``None`` where one of the two gives text only.
+        answers: Greedy answers side by side.
+        missing: What could not be compared, and why.
+        gate: The limits that apply and whether they hold.
+        material: Where the scored text came from.
+    """
+
+    first: str
+    second: str
+    first_sha256: str
+    second_sha256: str
+    tokenizer_texts: int
+    tokenizer_differs: tuple[str, ...]
+    distance: Distance | None
+    answers: tuple[SideBySide, ...]
+    missing: tuple[str, ...]
+    gate: GateResult
+    material: str
+
+
+def compare_artifacts(
+    first: Subject,
+    second: Subject,
+    *,
+    text: str,
+    material: str,
+    gate: Gate,
+    work: Path,
+    windows: int = 4,
+    window_tokens: int = 64,
+    progress: Callable[[str], None] = lambda _message: None,
+) -> ParityReport:
+    """Return the parity of two artifacts. One engine is loaded at a time.
+
+    Args:
+        first: The reference.
+        second: What is judged.
+        text: Text to score both on, tokenised by the first.
+        material: Where the text came from, for the report.
+        gate: The limits that apply.
+        work: An empty folder for the distributions, removed by the caller.
+        windows: How many stretches of the text are scored, each from an empty cache.
+        window_tokens: Tokens of each; the first is given, the others are scored.
+        progress: Called with what is going on.
+
+    Raises:
+        InputError: the text is too short.
+        AdapterError: an engine cannot be loaded or failed.
+        UnsupportedError: a runtime is not installed.
+    """
+    progress(f"{first.label}: the reference")
+    one = _look(first, text, None, work / "first.npy", (windows, window_tokens), progress)
+    progress(f"{second.label}: against it")
+    two = _look(second, text, one.windows, work / "second.npy", (windows, window_tokens), progress)
+    missing = [f"{first.label}: {why}" for why in one.missing]
+    missing += [f"{second.label}: {why}" for why in two.missing]
+    differs: tuple[str, ...] = ()
+    if one.encoded and two.encoded:
+        pairs = zip(one.encoded, two.encoded, strict=True)
+        differs = tuple(given for given, (a, b) in zip(one.given, pairs, strict=True) if a != b)
+    distance = None
+    if one.scored is not None and two.scored is not None and one.windows is not None:
+        distance = _distance(work, one.windows)
+    answers = tuple(
+        _side_by_side(question, a, b)
+        for question, a, b in zip(QUESTIONS, one.answers, two.answers, strict=True)
+    )
+    return ParityReport(
+        first=first.label,
+        second=second.label,
+        first_sha256=first.sha256,
+        second_sha256=second.sha256,
+        tokenizer_texts=min(len(one.encoded), len(two.encoded)),
+        tokenizer_differs=differs,
+        distance=distance,
+        answers=answers,
+        missing=tuple(missing),
+        gate=judge(gate, distance, differs, answers),
+        material=material,
+    )
+
+
+class _Seen(msgspec.Struct, kw_only=True):
+    given: list[str] = []
+    encoded: list[list[int]] = []
+    windows: tuple[tuple[int, ...], ...] | None = None
+    scored: Scored | None = None
+    answers: list[Answer] = []
+    missing: list[str] = []
+
+
+def _look(
+    subject: Subject,
+    text: str,
+    windows: tuple[tuple[int, ...], ...] | None,
+    file: Path,
+    size: tuple[int, int],
+    progress: Callable[[str], None],
+) -> _Seen:
+    seen = _Seen(windows=windows)
+    with _loaded(subject) as (worker, gives_logits):
+        if gives_logits:
+            _encode(worker, subject, seen)
+            if seen.windows is None:
+                seen.windows = _windows(worker, text, *size)
+            seen.scored = worker.start(
+                "score", ScoreParams(windows=seen.windows, file=str(file))
+            ).result(
+                Scored,
+                notice=int,
+                on_notice=lambda done: progress(f"{subject.label}: {done} positions"),
+                timeout_s=_STEP_TIMEOUT_S,
+            )
+        else:
+            seen.missing.append("its runtime gives text only, no token ids and no logits")
+        for question in QUESTIONS:
+            messages = (Message(role="user", content=question),)
+            params = AskParams(messages=messages, max_tokens=_ANSWER_TOKENS)
+            seen.answers.append(worker.call("ask", params, Answer, timeout_s=_STEP_TIMEOUT_S))
+    return seen
+
+
+@contextlib.contextmanager
+def _loaded(subject: Subject) -> Iterator[tuple[WorkerProcess, bool]]:
+    worker = start_worker(subject.runtime, SERVICE, run_config=subject.run_config)
+    try:
+        loaded = worker.call(
+            "load",
+            LoadParams(
+                runtime=subject.runtime,
+                artifact=str(subject.artifact),
+                run_config=subject.run_config,
+                text=subject.text,
+            ),
+            Loaded,
+            timeout_s=_LOAD_TIMEOUT_S,
+        )
+        yield worker, loaded.vocab_size is not None
+    except EdgewiseError as error:
+        error.context.setdefault("artifact", subject.label)
+        raise
+    finally:
+        worker.close()
+
+
+def _encode(worker: WorkerProcess, subject: Subject, seen: _Seen) -> None:
+    control = subject.text.special_tokens[:4]
+    after = tuple(f"{token}{rest}" for token in control for rest in AFTER_CONTROL)
+    for texts, parse in ((HARD_TEXTS, False), (after, True)):
+        seen.given += texts
+        params = EncodeParams(texts=texts, parse_special=parse)
+        seen.encoded += worker.call("encode", params, list[list[int]])
+
+
+def _windows(
+    worker: WorkerProcess, text: str, windows: int, window_tokens: int
+) -> tuple[tuple[int, ...], ...]:
+    # A token is rarely shorter than a character.
+    sample = text[: windows * window_tokens * 16]
+    (ids,) = worker.call("encode", EncodeParams(texts=(sample,)), list[list[int]])
+    if len(ids) < windows * window_tokens:
+        raise InputError(
+            "text-too-short",
+            f"the text has {len(ids)} tokens; {windows * window_tokens} are needed",
+            hint="give a longer text, or score fewer positions",
+        )
+    return tuple(
+        tuple(ids[start : start + window_tokens])
+        for start in range(0, windows * window_tokens, window_tokens)
+    )
+
+
+def _distance(work: Path, windows: tuple[tuple[int, ...], ...]) -> Distance:
+    first = np.load(work / "first.npy", mmap_mode="r")
+    second = np.load(work / "second.npy", mmap_mode="r")
+    vocab = min(first.shape[1], second.shape[1])  # some runtimes pad the vocabulary
+    targets = np.concatenate([np.asarray(window[1:]) for window in windows])
+    kl, same, near = [], [], []
+    losses: tuple[list[Any], list[Any]] = ([], [])
+    for start in range(0, len(targets), _CHUNK):
+        part = slice(start, start + _CHUNK)
+        p = first[part, :vocab].astype(np.float64)
+        q = second[part, :vocab].astype(np.float64)
+        kl.append(np.maximum(0.0, (np.exp(p) * (p - q)).sum(axis=1)))
+        same.append(p.argmax(axis=1) == q.argmax(axis=1))
+        best = np.partition(p, -2, axis=1)[:, -2:]
+        near.append(best[:, 1] - best[:, 0] < _NEAR_TIE_NATS)
+        rows = np.arange(len(p))
+        losses[0].append(-p[rows, targets[part]])
+        losses[1].append(-q[rows, targets[part]])
+    return _figures(
+        np.concatenate(kl), np.concatenate(same), np.concatenate(near), *map(np.concatenate, losses)
+    )
+
+
+def _figures(kl: Any, same: Any, near: Any, loss: Any, other_loss: Any) -> Distance:
+    count = len(kl)
+
+    def measured(value: float, source: str, n: int = count) -> Measured:
+        return Measured(value=round(float(value), 6), source=source, n=n)
+
+    clear = same[~near]
+    return Distance(
+        positions=count,
+        top1_agreement=measured(same.mean(), "teacher-forced"),
+        top1_without_near_ties=measured(
+            clear.mean(), f"teacher-forced, top two over {_NEAR_TIE_NATS} nats apart", len(clear)
+        )
+        if len(clear)
+        else Unknown(reason="every position is a near-tie"),
+        kl_mean_nats=measured(kl.mean(), "teacher-forced, first against second"),
+        kl_p99_nats=measured(np.percentile(kl, 99), "teacher-forced, 99th percentile"),
+        kl_max_nats=measured(kl.max(), "teacher-forced, largest"),
+        perplexity=measured(np.exp(loss.mean()), "teacher-forced, first"),
+        other_perplexity=measured(np.exp(other_loss.mean()), "teacher-forced, second"),
+    )
+
+
+def _side_by_side(question: str, one: Answer, two: Answer) -> SideBySide:
+    agreeing = None
+    if one.tokens and two.tokens:
+        pairs = zip(one.tokens, two.tokens, strict=False)
+        agreeing = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
+        if agreeing is None:
+            agreeing = min(len(one.tokens), len(two.tokens))
+    if one.prompt and two.prompt:
+        same_prompt = one.prompt == two.prompt
+    else:
+        same_prompt = one.prompt_tokens == two.prompt_tokens
+    return SideBySide(
+        question=question,
+        text=one.text,
+        other_text=two.text,
+        finish=one.finish,
+        other_finish=two.finish,
+        same_prompt=same_prompt,
+        agreeing_tokens=agreeing,
+    )

@@ -1,0 +1,161 @@
+"""The parity worker: what one engine makes of given texts and tokens.
+
+Log-probabilities go to a file that the parent names, since a vocabulary of 262,144 at a few
+hundred positions is more than a pipe should carry.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from edgewise.core.outcome import FinishReason
+from edgewise.core.request import Message, Sampling
+from edgewise.run.messages import LoadParams
+from edgewise.run.prompt import PromptBuilder
+from edgewise.run.service import EngineService
+from edgewise.runtimes.host import Emit, Method
+
+if TYPE_CHECKING:
+    from edgewise.runtimes.protocol import TextEngine
+
+__all__ = [
+    "SERVICE",
+    "Answer",
+    "AskParams",
+    "EncodeParams",
+    "ParityService",
+    "ScoreParams",
+    "Scored",
+]
+
+SERVICE = "edgewise.qualify.parity_service:ParityService"
+
+
+class EncodeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts to tokenise, as content or with control tokens parsed."""
+
+    texts: tuple[str, ...]
+    parse_special: bool = False
+
+
+class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Windows of tokens to run teacher-forced, and the file for their log-probabilities."""
+
+    windows: tuple[tuple[int, ...], ...]
+    file: str
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file holds float32, ``(positions, vocab_size)``: after each token but a window's last."""
+
+    positions: int
+    vocab_size: int
+    seconds: float
+
+
+class AskParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages to answer greedily."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A greedy answer; the token ids are empty where the runtime gives text only."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    finish: FinishReason
+    prompt: tuple[int, ...] = ()
+    prompt_tokens: int | None
+
+
+class ParityService(EngineService):
+    """Lets one engine be compared with another."""
+
+    def methods(self) -> dict[str, Method]:
+        """Return the methods by name."""
+        return {
+            **super().methods(),
+            "encode": Method(EncodeParams, self._encode),
+            "score": Method(ScoreParams, self._score),
+            "ask": Method(AskParams, self._ask),
+        }
+
+    def loaded(self, params: LoadParams) -> None:
+        """Prepare the template."""
+        self._text = params.text
+
+    def _encode(self, params: EncodeParams, _emit: Emit) -> list[list[int]]:
+        tokenize, parse = self.engine.tokenize, params.parse_special
+        return [tokenize(text, add_special=False, parse_special=parse) for text in params.texts]
+
+    def _score(self, params: ScoreParams, emit: Emit) -> Scored:
+        engine = self.engine
+        started = time.perf_counter()
+        positions = sum(len(window) - 1 for window in params.windows)
+        rows = np.lib.format.open_memmap(
+            params.file, mode="w+", dtype=np.float32, shape=(positions, engine.vocab_size)
+        )
+        at = 0
+        for window in params.windows:
+            engine.rewind(0)
+            for token in window[:-1]:
+                logits = engine.prefill([token]) if engine.position == 0 else engine.decode(token)
+                rows[at] = _log_softmax(logits)
+                at += 1
+                if at % 32 == 0:
+                    emit(at)
+        rows.flush()
+        return Scored(
+            positions=positions,
+            vocab_size=engine.vocab_size,
+            seconds=time.perf_counter() - started,
+        )
+
+    def _ask(self, params: AskParams, _emit: Emit) -> Answer:
+        from edgewise.runtimes.protocol import TextEngine  # noqa: PLC0415
+
+        engine = self.any_engine
+        if isinstance(engine, TextEngine):
+            return _ask_text(engine, params)
+        assert self._text is not None
+        prompt = PromptBuilder(engine, self._text).tokens(params.messages)
+        engine.rewind(0)
+        logits = engine.prefill(prompt)
+        tokens: list[int] = []
+        finish = FinishReason.LENGTH
+        while len(tokens) < params.max_tokens:
+            token = int(logits.argmax())
+            if token in self._text.end_token_ids:
+                finish = FinishReason.STOP
+                break
+            tokens.append(token)
+            logits = engine.decode(token)
+        text = b"".join(engine.token_bytes(token) for token in tokens)
+        return Answer(
+            text=text.decode("utf-8", "replace"),
+            tokens=tuple(tokens),
+            finish=finish,
+            prompt=tuple(prompt),
+            prompt_tokens=len(prompt),
+        )
+
+
+def _ask_text(engine: TextEngine, params: AskParams) -> Answer:
+    result = engine.generate(
+        params.messages,
+        max_tokens=params.max_tokens,
+        sampling=Sampling(),
+        on_text=lambda _text: None,
+    )
+    return Answer(text=result.text, finish=result.finish, prompt_tokens=result.prompt_tokens)
+
+
+def _log_softmax(logits: Any) -> Any:
+    shifted = logits.astype(np.float64) - float(logits.max())
+    return (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)

@@ -1,0 +1,157 @@
+"""Built artifacts by the names that people use, and what it takes to load one."""
+
+from __future__ import annotations
+
+from edgewise.build import BuildReceipt
+from edgewise.core.bundle import TextSettings
+from edgewise.core.quantity import Unknown
+from edgewise.core.recipe import KvType, LoadMode, Recipe, RunConfig
+from edgewise.errors import EdgewiseError, InputError, UnsupportedError, error_from_dict
+from edgewise.qualify.parity import Subject
+from edgewise.run.service import capabilities_in_worker
+from edgewise.runtimes import registry
+from edgewise.runtimes.protocol import Capabilities
+from edgewise.store import trees
+from edgewise.workflow.building import (
+    REFERENCE_RUNTIME,
+    BuildRequest,
+    Built,
+    build_for,
+    builds,
+)
+from edgewise.workflow.checkpoints import describe, text_settings
+from edgewise.workflow.context import Context
+
+__all__ = ["SOURCE", "find_built", "label", "reference_for", "run_config_for", "subject"]
+
+SOURCE = "source"
+_SHORTEST_PREFIX = 4
+
+
+def find_built(context: Context, name: str) -> BuildReceipt:
+    """Return the build that a name means.
+
+    Args:
+        context: Home and report.
+        name: The beginning of an artifact's digest, ``RUNTIME``, or ``RUNTIME/FORMAT`` with the
+            name of the format or of the recipe; the newest build counts.
+
+    Raises:
+        InputError: no build has that name, or several artifacts' digests begin so.
+    """
+    known = builds(context)
+    if len(name) >= _SHORTEST_PREFIX:
+        by_digest = {r.sha256: r for _, r in known if r.sha256.startswith(name.lower())}
+        if len(by_digest) > 1:
+            raise InputError(
+                "artifact-ambiguous",
+                f"{len(by_digest)} artifacts begin with {name!r}",
+                hint="give more digits",
+            )
+        if by_digest:
+            return next(iter(by_digest.values()))
+    runtime, _, form = name.partition("/")
+    found = [
+        receipt
+        for _, receipt in known
+        if receipt.runtime == runtime and form.lower() in {"", _form(receipt), receipt.recipe.name}
+    ]
+    if not found:
+        there = sorted({label(receipt) for _, receipt in known})
+        raise InputError(
+            "artifact-not-found",
+            f"nothing has been built that is called {name!r}",
+            context={"built": there},
+            hint=f"built so far: {', '.join(there)}" if there else "build it: edgewise build",
+        )
+    return found[-1]
+
+
+def label(receipt: BuildReceipt) -> str:
+    """Return how a build is called: runtime and format."""
+    return f"{receipt.runtime}/{_form(receipt)}"
+
+
+def reference_for(context: Context, receipt: BuildReceipt) -> BuildReceipt:
+    """Return the F32 reference of a build's checkpoint, run by the reference runtime.
+
+    Raises:
+        UnsupportedError: the reference runtime is not installed.
+        EdgewiseError: it cannot be made.
+    """
+    checkpoint = receipt.checkpoint
+    for _, known in reversed(builds(context, checkpoint.sha256)):
+        if known.runtime == REFERENCE_RUNTIME:
+            return known
+    request = BuildRequest(
+        model=checkpoint.reference,
+        runtimes=(REFERENCE_RUNTIME,),
+        recipe=Recipe(name="f32", weights="f32"),
+    )
+    (made,) = build_for(context, request).results
+    return _receipt_of(made)
+
+
+def subject(
+    context: Context, receipt: BuildReceipt, *, context_length: int | None = None
+) -> Subject:
+    """Return what it takes to load a build.
+
+    Raises:
+        UnsupportedError: its runtime cannot run here, or the model has no template.
+        IntegrityError: the artifact or the checkpoint is damaged or gone.
+    """
+    capabilities = capabilities_in_worker(receipt.runtime)
+    if not capabilities.can_run:
+        raise UnsupportedError(
+            "runtime-cannot-run",
+            f"{receipt.runtime} cannot run here: {capabilities.reason}",
+            hint="see `edgewise runtime list`",
+        )
+    return Subject(
+        label=label(receipt),
+        runtime=receipt.runtime,
+        artifact=trees.verified_path(context.home, receipt.sha256),
+        sha256=receipt.sha256,
+        run_config=run_config_for(context, capabilities, receipt, context_length=context_length),
+        text=_text(context, receipt),
+    )
+
+
+def run_config_for(
+    context: Context,
+    capabilities: Capabilities,
+    receipt: BuildReceipt,
+    *,
+    context_length: int | None = None,
+) -> RunConfig:
+    """Return how a build is run when nothing has been tuned for it."""
+    wanted = context_length or 512
+    longest = receipt.context_length
+    kv = receipt.recipe.kv or KvType(capabilities.kv_types[0] if capabilities.kv_types else "f16")
+    usable = context.device.cpu.cores_usable
+    huge = registry.adapter(receipt.runtime).huge_pages_possible()
+    return RunConfig(
+        context_length=wanted if longest is None else min(wanted, longest),
+        kv_type=kv,
+        threads=1 if isinstance(usable, Unknown) else max(1, int(usable.number)),
+        flash_attention=receipt.format == "gguf",
+        load_mode=LoadMode.MALLOC if huge else LoadMode.MMAP,
+        huge_pages=huge,
+    )
+
+
+def _text(context: Context, receipt: BuildReceipt) -> TextSettings:
+    description = describe(trees.path_of(context.home, receipt.checkpoint.sha256))
+    return text_settings(description)
+
+
+def _form(receipt: BuildReceipt) -> str:
+    return receipt.recipe.name if receipt.resolved is None else receipt.resolved.name
+
+
+def _receipt_of(made: Built) -> BuildReceipt:
+    if made.receipt is None:
+        error: EdgewiseError = error_from_dict(made.error or {})
+        raise error
+    return made.receipt
