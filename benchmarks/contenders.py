@@ -58,7 +58,7 @@ def raw(settings: dict[str, Any]) -> dict[str, Any]:
     """The low-level loop alone (engine, argmax, next) in a worker, with Edgewise's settings."""
     import msgspec
 
-    from edgewise.bench.service import SERVICE, LoopParams, LoopTimes
+    from edgewise.bench.messages import SERVICE, LoopParams, LoopTimes
     from edgewise.core.recipe import RunConfig
     from edgewise.run.messages import Loaded, LoadParams
     from edgewise.runtimes import registry
@@ -147,7 +147,7 @@ def overhead(settings: dict[str, Any]) -> dict[str, Any]:
     """Session and raw loop in one worker, in turn; decode times of each pair in milliseconds."""
     import msgspec
 
-    from edgewise.bench.service import SERVICE, LoopParams, LoopTimes
+    from edgewise.bench.messages import SERVICE, LoopParams, LoopTimes
     from edgewise.core.bundle import TextSettings
     from edgewise.core.recipe import RunConfig
     from edgewise.core.request import Message, Sampling

@@ -30,8 +30,8 @@ def chosen(weights: str, **more) -> str:
         ("f32@vulkan", "f32@vulkan"),
         ("8da4w-g32", "8da4w-g32"),
         ("8da4w-g32@xnnpack", "8da4w-g32"),
-        ("int4-g32-sym", "8da4w-g32"),
-        ("w4a8-g32-sym", "8da4w-g32"),
+        ("int4-g32-sym", "8da4w-g32-e8h8"),
+        ("w4a8-g32-sym", "8da4w-g32-e8h8"),
         ("w8a8", "8da8w-channel"),
         ("int8-channel-sym", "8da8w-channel"),
         ("f16", "f16@coreml"),
@@ -47,7 +47,7 @@ def test_embedding_and_head_are_constraints_of_their_own() -> None:
 
 
 def test_the_method_is_a_constraint() -> None:
-    assert chosen("int4", method="rtn") == "8da4w-g32"
+    assert chosen("int4", method="rtn") == "8da4w-g32-e8h8"
     with pytest.raises(UnsupportedError) as refused:
         chosen("w8a8", method="hqq")
     assert "8da8w-channel" in (refused.value.hint or "")
@@ -56,11 +56,11 @@ def test_the_method_is_a_constraint() -> None:
 @pytest.mark.parametrize(
     ("weights", "nearest"),
     [
-        ("w4a16-g32", "8da4w-g32"),
-        ("int4-g128", "8da4w-g32"),
-        ("int4-g32-asym", "8da4w-g32"),
+        ("w4a16-g32", "8da4w-g32-e8h8"),
+        ("int4-g128", "8da4w-g32-e8h8"),
+        ("int4-g32-asym", "8da4w-g32-e8h8"),
         ("w8a8s", "8da8w-channel"),
-        ("int5", "8da4w-g32"),
+        ("int5", "8da4w-g32-e8h8"),
     ],
 )
 def test_what_is_not_offered_is_refused_with_the_nearest(weights: str, nearest: str) -> None:

@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 
-from edgewise.core.quantity import Quantity
+from edgewise.bench.messages import FillParams, LoopParams, LoopTimes, StepTimes, TimeParams
 from edgewise.core.request import Message
 from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import UnsupportedError
@@ -24,17 +23,7 @@ from edgewise.runtimes.host import Emit, Method
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import MemoryReport
 
-__all__ = [
-    "SERVICE",
-    "BenchService",
-    "FillParams",
-    "LoopParams",
-    "LoopTimes",
-    "StepTimes",
-    "TimeParams",
-]
-
-SERVICE = "edgewise.bench.service:BenchService"
+__all__ = ["BenchService"]
 
 # Ordinary prose, so that the tokens are ordinary tokens; the project's own words.
 _PROSE = (
@@ -42,46 +31,6 @@ _PROSE = (
     "oranges on deck. Somebody had painted the railing green over the winter, and the wind "
     "carried the smell of it past the wheelhouse. By noon the coast was a grey line. "
 )
-
-
-class FillParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Fill the context, leaving room for ``decode_tokens``."""
-
-    decode_tokens: int = 8
-
-
-class TimeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Time one prefill and some decode steps for each number of threads."""
-
-    threads: tuple[int, ...]
-    prompt_tokens: int
-    decode_tokens: int
-
-
-class StepTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Times for one number of threads; ``decode_ms`` has one entry per step."""
-
-    threads: int
-    prefill_ms: float
-    decode_ms: tuple[float, ...]
-
-
-class LoopParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Greedy generation from a rendered prompt, for exactly ``decode_tokens`` tokens."""
-
-    prompt: str
-    decode_tokens: int
-
-
-class LoopTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the bare loop took. ``decode_ms`` covers the tokens after the first."""
-
-    prompt_tokens: int
-    decoded: int
-    prefill_ms: float
-    decode_ms: float
-    text: str
-    peak_resident_bytes: Quantity
 
 
 class BenchService(SessionService):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgewise.bench.service import SERVICE, StepTimes, TimeParams
+from edgewise.bench.messages import SERVICE, StepTimes, TimeParams
 from edgewise.core.quantity import Measured, Quantity
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import AdapterError

@@ -166,7 +166,7 @@ def _buffer(size: int, threads: int, *, huge: bool) -> Iterator[Any]:
     try:
         import numpy as np  # noqa: PLC0415 - keeps imports quick
     except ImportError:
-        yield Unknown(reason="numpy does not load")
+        yield Unknown(reason="numpy is not installed; a runtime brings it")
         return
     advice = getattr(mmap, "MADV_HUGEPAGE" if huge else "MADV_NOHUGEPAGE", None)
     if huge and (advice is None or not sys.platform.startswith("linux")):

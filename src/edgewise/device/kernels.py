@@ -81,7 +81,7 @@ def measure_matmul(
     try:
         import numpy as np  # noqa: PLC0415 - keeps imports quick
     except ImportError:
-        return Unknown(reason="numpy does not load")
+        return Unknown(reason="numpy is not installed; a runtime brings it")
     rates: list[float] = []
     side = 256
     begin = clock()

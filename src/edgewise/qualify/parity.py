@@ -13,22 +13,21 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import numpy as np
 
 from edgewise.core.bundle import TextSettings
 from edgewise.core.outcome import FinishReason
-from edgewise.core.quantity import Measured, Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.core.request import Message
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.qualify.parity_gate import Gate, GateResult, judge
-from edgewise.qualify.parity_service import (
+from edgewise.qualify.parity_messages import (
     SERVICE,
     Answer,
     AskParams,
+    Distance,
+    DistanceParams,
     EncodeParams,
     Scored,
     ScoreParams,
@@ -38,14 +37,11 @@ from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.worker import WorkerProcess
 
-__all__ = ["Distance", "ParityReport", "SideBySide", "Subject", "compare_artifacts"]
+__all__ = ["ParityReport", "SideBySide", "Subject", "compare_artifacts"]
 
 _LOAD_TIMEOUT_S = 900.0
 _STEP_TIMEOUT_S = 900.0
 _ANSWER_TOKENS = 32
-# Below this difference of the two best log-probabilities a position is a near-tie.
-_NEAR_TIE_NATS = 0.05
-_CHUNK = 64
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,19 +53,6 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     run_config: RunConfig
     text: TextSettings
-
-
-class Distance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far two sets of next-token distributions are apart, over the same positions."""
-
-    positions: int
-    top1_agreement: Quantity
-    top1_without_near_ties: Quantity
-    kl_mean_nats: Quantity
-    kl_p99_nats: Quantity
-    kl_max_nats: Quantity
-    perplexity: Quantity
-    other_perplexity: Quantity
 
 
 class SideBySide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -154,7 +137,7 @@ def compare_artifacts(
         differs = tuple(given for given, (a, b) in zip(one.given, pairs, strict=True) if a != b)
     distance = None
     if one.scored is not None and two.scored is not None and one.windows is not None:
-        distance = _distance(work, one.windows)
+        distance = _distance(second.runtime, work, one.windows)
     answers = tuple(
         _side_by_side(question, a, b)
         for question, a, b in zip(QUESTIONS, one.answers, two.answers, strict=True)
@@ -264,50 +247,16 @@ def _windows(
     )
 
 
-def _distance(work: Path, windows: tuple[tuple[int, ...], ...]) -> Distance:
-    first = np.load(work / "first.npy", mmap_mode="r")
-    second = np.load(work / "second.npy", mmap_mode="r")
-    vocab = min(first.shape[1], second.shape[1])  # some runtimes pad the vocabulary
-    targets = np.concatenate([np.asarray(window[1:]) for window in windows])
-    kl, same, near = [], [], []
-    losses: tuple[list[Any], list[Any]] = ([], [])
-    for start in range(0, len(targets), _CHUNK):
-        part = slice(start, start + _CHUNK)
-        p = first[part, :vocab].astype(np.float64)
-        q = second[part, :vocab].astype(np.float64)
-        kl.append(np.maximum(0.0, (np.exp(p) * (p - q)).sum(axis=1)))
-        same.append(p.argmax(axis=1) == q.argmax(axis=1))
-        best = np.partition(p, -2, axis=1)[:, -2:]
-        near.append(best[:, 1] - best[:, 0] < _NEAR_TIE_NATS)
-        rows = np.arange(len(p))
-        losses[0].append(-p[rows, targets[part]])
-        losses[1].append(-q[rows, targets[part]])
-    return _figures(
-        np.concatenate(kl), np.concatenate(same), np.concatenate(near), *map(np.concatenate, losses)
-    )
-
-
-def _figures(kl: Any, same: Any, near: Any, loss: Any, other_loss: Any) -> Distance:
-    count = len(kl)
-
-    def measured(value: float, source: str, n: int = count) -> Measured:
-        return Measured(value=round(float(value), 6), source=source, n=n)
-
-    clear = same[~near]
-    return Distance(
-        positions=count,
-        top1_agreement=measured(same.mean(), "teacher-forced"),
-        top1_without_near_ties=measured(
-            clear.mean(), f"teacher-forced, top two over {_NEAR_TIE_NATS} nats apart", len(clear)
+def _distance(runtime: str, work: Path, windows: tuple[tuple[int, ...], ...]) -> Distance:
+    """Compare the stored distributions where numpy is: in the runtime's environment."""
+    worker = start_worker(runtime, SERVICE)
+    try:
+        params = DistanceParams(
+            first=str(work / "first.npy"), second=str(work / "second.npy"), windows=windows
         )
-        if len(clear)
-        else Unknown(reason="every position is a near-tie"),
-        kl_mean_nats=measured(kl.mean(), "teacher-forced, first against second"),
-        kl_p99_nats=measured(np.percentile(kl, 99), "teacher-forced, 99th percentile"),
-        kl_max_nats=measured(kl.max(), "teacher-forced, largest"),
-        perplexity=measured(np.exp(loss.mean()), "teacher-forced, first"),
-        other_perplexity=measured(np.exp(other_loss.mean()), "teacher-forced, second"),
-    )
+        return worker.call("distance", params, Distance, timeout_s=_STEP_TIMEOUT_S)
+    finally:
+        worker.close()
 
 
 def _side_by_side(question: str, one: Answer, two: Answer) -> SideBySide:

@@ -22,7 +22,8 @@ from edgewise.core.formats import OfferedFormat
 from edgewise.core.quantity import Quantity, Unknown
 
 if TYPE_CHECKING:
-    from edgewise.qualify.parity import Distance, SideBySide
+    from edgewise.qualify.parity import SideBySide
+    from edgewise.qualify.parity_messages import Distance
 
 __all__ = ["GATES", "Gate", "GateResult", "gate_for", "judge"]
 

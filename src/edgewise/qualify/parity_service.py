@@ -7,13 +7,23 @@ hundred positions is more than a pipe should carry.
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 from edgewise.core.outcome import FinishReason
-from edgewise.core.request import Message, Sampling
+from edgewise.core.request import Sampling
+from edgewise.qualify.distance import distance
+from edgewise.qualify.parity_messages import (
+    Answer,
+    AskParams,
+    Distance,
+    DistanceParams,
+    EncodeParams,
+    Scored,
+    ScoreParams,
+)
 from edgewise.run.messages import LoadParams
 from edgewise.run.prompt import PromptBuilder
 from edgewise.run.service import EngineService
@@ -22,56 +32,7 @@ from edgewise.runtimes.host import Emit, Method
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import TextEngine
 
-__all__ = [
-    "SERVICE",
-    "Answer",
-    "AskParams",
-    "EncodeParams",
-    "ParityService",
-    "ScoreParams",
-    "Scored",
-]
-
-SERVICE = "edgewise.qualify.parity_service:ParityService"
-
-
-class EncodeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Texts to tokenise, as content or with control tokens parsed."""
-
-    texts: tuple[str, ...]
-    parse_special: bool = False
-
-
-class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Windows of tokens to run teacher-forced, and the file for their log-probabilities."""
-
-    windows: tuple[tuple[int, ...], ...]
-    file: str
-
-
-class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file holds float32, ``(positions, vocab_size)``: after each token but a window's last."""
-
-    positions: int
-    vocab_size: int
-    seconds: float
-
-
-class AskParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Messages to answer greedily."""
-
-    messages: tuple[Message, ...]
-    max_tokens: int
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A greedy answer; the token ids are empty where the runtime gives text only."""
-
-    text: str
-    tokens: tuple[int, ...] = ()
-    finish: FinishReason
-    prompt: tuple[int, ...] = ()
-    prompt_tokens: int | None
+__all__ = ["ParityService"]
 
 
 class ParityService(EngineService):
@@ -84,6 +45,7 @@ class ParityService(EngineService):
             "encode": Method(EncodeParams, self._encode),
             "score": Method(ScoreParams, self._score),
             "ask": Method(AskParams, self._ask),
+            "distance": Method(DistanceParams, self._distance),
         }
 
     def loaded(self, params: LoadParams) -> None:
@@ -116,6 +78,9 @@ class ParityService(EngineService):
             vocab_size=engine.vocab_size,
             seconds=time.perf_counter() - started,
         )
+
+    def _distance(self, params: DistanceParams, _emit: Emit) -> Distance:
+        return distance(Path(params.first), Path(params.second), params.windows)
 
     def _ask(self, params: AskParams, _emit: Emit) -> Answer:
         from edgewise.runtimes.protocol import TextEngine  # noqa: PLC0415

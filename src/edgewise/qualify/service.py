@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import numpy as np
 
-from edgewise.core.quantity import Measured, Quantity, Unknown
+from edgewise.core.quantity import Measured
 from edgewise.core.request import Message, Sampling
 from edgewise.errors import EdgewiseError, UnsupportedError
+from edgewise.qualify.checks import Check
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.protocol import CancelledError, TextEngine
 
-__all__ = ["SERVICE", "Check", "SmokeService"]
-
-SERVICE = "edgewise.qualify.service:SmokeService"
+__all__ = ["SmokeService"]
 
 # The project's own sentences: plain English, so that a working model finds them likely.
 _TEXT = (
@@ -36,15 +34,6 @@ _HARD_TEXTS = (
 _KL_LIMIT_NATS = 0.07
 # A model that works finds plain English at 10 to 60; broken weights land near the vocabulary.
 _PERPLEXITY_LIMIT = 300.0
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One check: its name, whether it passed, what was seen, and the figure behind it."""
-
-    name: str
-    passed: bool
-    detail: str
-    figure: Quantity = Unknown(reason="the check has no figure")
 
 
 class SmokeService(EngineService):

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from edgewise.core.recipe import RunConfig
-from edgewise.qualify.service import SERVICE, Check
+from edgewise.qualify.checks import SERVICE, Check
 from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
 from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.protocol import MemoryReport, PartitionReport

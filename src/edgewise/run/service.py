@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from edgewise.errors import AdapterError, EdgewiseError, IntegrityError, UnsupportedError
-from edgewise.run.generation import Generator
 from edgewise.run.messages import (
     Generated,
     GenerateParams,
@@ -134,7 +133,8 @@ class EngineService:
 class SessionService(EngineService):
     """Generates answers.
 
-    The template engine is imported in a thread while the model loads, which needs no interpreter.
+    Template engine and sampler are imported in a thread while the model loads, which needs no
+    interpreter.
     """
 
     _importing: threading.Thread | None = None
@@ -145,8 +145,8 @@ class SessionService(EngineService):
         return {**super().methods(), "generate": Method(GenerateParams, self._generate)}
 
     def loading(self) -> None:
-        """Begin importing the template engine."""
-        self._importing = threading.Thread(target=_import_template_engine, daemon=True)
+        """Begin importing what answering takes."""
+        self._importing = threading.Thread(target=_import_the_rest, daemon=True)
         self._importing.start()
 
     def loaded(self, params: LoadParams) -> None:
@@ -158,6 +158,8 @@ class SessionService(EngineService):
         if isinstance(self.any_engine, TextEngine):
             self._native = NativeGenerator(self.any_engine)
             return
+        from edgewise.run.generation import Generator  # noqa: PLC0415 - numpy is in workers only
+
         self._prompt_builder = PromptBuilder(self.engine, params.text)
         self._generator = Generator(self.engine, params.text.end_token_ids)
 
@@ -167,8 +169,9 @@ class SessionService(EngineService):
         return self._generator.generate(self._prompt_builder.tokens(params.messages), params, emit)
 
 
-def _import_template_engine() -> None:
+def _import_the_rest() -> None:
     from edgewise.models import template_render  # noqa: F401, PLC0415
+    from edgewise.run import generation  # noqa: F401, PLC0415
 
 
 def capabilities_in_worker(runtime: str) -> Capabilities:

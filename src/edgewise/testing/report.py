@@ -9,7 +9,9 @@ import msgspec
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 
-__all__ = ["ContractCheck", "ContractReport", "Verdict"]
+__all__ = ["SERVICE", "ContractCheck", "ContractParams", "ContractReport", "Verdict"]
+
+SERVICE = "edgewise.testing.service:ContractService"
 
 
 class Verdict(StrEnum):
@@ -18,6 +20,13 @@ class Verdict(StrEnum):
     PASS = "pass"  # noqa: S105 - a verdict
     REFUSED = "refused-as-declared"
     FAIL = "fail"
+
+
+class ContractParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which runtime's declarations count, and the tokens that end an answer."""
+
+    runtime: str
+    end_token_ids: tuple[int, ...] = ()
 
 
 class ContractCheck(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

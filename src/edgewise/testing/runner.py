@@ -8,8 +8,7 @@ from pathlib import Path
 from edgewise.core.recipe import RunConfig
 from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
 from edgewise.runtimes.launch import start_worker
-from edgewise.testing.report import ContractCheck, ContractReport
-from edgewise.testing.service import SERVICE, ContractParams
+from edgewise.testing.report import SERVICE, ContractCheck, ContractParams, ContractReport
 
 __all__ = ["run_contract"]
 

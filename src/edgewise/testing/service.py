@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from edgewise.run.service import EngineService
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.protocol import TextEngine
 from edgewise.testing.contract import check_engine, check_text_engine
-from edgewise.testing.report import ContractCheck
+from edgewise.testing.report import ContractCheck, ContractParams
 
-__all__ = ["SERVICE", "ContractParams", "ContractService"]
-
-SERVICE = "edgewise.testing.service:ContractService"
-
-
-class ContractParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which runtime's declarations count, and the tokens that end an answer."""
-
-    runtime: str
-    end_token_ids: tuple[int, ...] = ()
+__all__ = ["ContractService"]
 
 
 class ContractService(EngineService):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from edgewise.bench.service import SERVICE, FillParams
+from edgewise.bench.messages import SERVICE, FillParams
 from edgewise.core.quantity import Estimated, Measured, Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.device.process import peak_resident_bytes

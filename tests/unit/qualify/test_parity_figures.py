@@ -11,19 +11,24 @@ import pytest
 from edgewise.core.formats import Activation, OfferedFormat, parse_format
 from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Measured, Unknown
-from edgewise.qualify.parity import Distance, SideBySide, _distance, _side_by_side
+from edgewise.qualify.distance import distance as distance_of
+from edgewise.qualify.parity import SideBySide, _side_by_side
 from edgewise.qualify.parity_gate import GATES, gate_for, judge
-from edgewise.qualify.parity_service import Answer
+from edgewise.qualify.parity_messages import Answer, Distance
 
 
 def store(folder: Path, name: str, rows: list[list[float]]) -> None:
     np.save(folder / f"{name}.npy", np.log(np.asarray(rows, dtype=np.float32)))
 
 
+def between(folder: Path, windows: tuple[tuple[int, ...], ...]) -> Distance:
+    return distance_of(folder / "first.npy", folder / "second.npy", windows)
+
+
 def test_the_figures_of_two_positions(tmp_path: Path) -> None:
     store(tmp_path, "first", [[0.5, 0.25, 0.25], [0.9, 0.05, 0.05]])
     store(tmp_path, "second", [[0.25, 0.5, 0.25], [0.9, 0.05, 0.05]])
-    found = _distance(tmp_path, ((7, 0, 1),))
+    found = between(tmp_path, ((7, 0, 1),))
     first_kl = 0.5 * math.log(2) - 0.25 * math.log(2)
     assert found.positions == 2
     assert found.kl_mean_nats.value == pytest.approx(first_kl / 2, abs=1e-6)
@@ -36,7 +41,7 @@ def test_the_figures_of_two_positions(tmp_path: Path) -> None:
 def test_a_window_starts_anew_and_padding_of_the_vocabulary_does_not_count(tmp_path: Path) -> None:
     store(tmp_path, "first", [[0.6, 0.4], [0.7, 0.3]])
     store(tmp_path, "second", [[0.6, 0.4, 1e-9], [0.7, 0.3, 1e-9]])
-    found = _distance(tmp_path, ((0, 0), (1, 1)))
+    found = between(tmp_path, ((0, 0), (1, 1)))
     assert found.kl_mean_nats.value == pytest.approx(0, abs=1e-6)
     assert found.perplexity.value == pytest.approx((1 / (0.6 * 0.3)) ** 0.5, rel=1e-5)
 
@@ -44,11 +49,11 @@ def test_a_window_starts_anew_and_padding_of_the_vocabulary_does_not_count(tmp_p
 def test_near_ties_are_set_apart(tmp_path: Path) -> None:
     store(tmp_path, "first", [[0.501, 0.499], [0.9, 0.1]])
     store(tmp_path, "second", [[0.499, 0.501], [0.9, 0.1]])
-    found = _distance(tmp_path, ((0, 0, 0),))
+    found = between(tmp_path, ((0, 0, 0),))
     assert found.top1_agreement.value == 0.5
     assert (found.top1_without_near_ties.value, found.top1_without_near_ties.n) == (1.0, 1)
     store(tmp_path, "first", [[0.501, 0.499], [0.499, 0.501]])
-    assert isinstance(_distance(tmp_path, ((0, 0, 0),)).top1_without_near_ties, Unknown)
+    assert isinstance(between(tmp_path, ((0, 0, 0),)).top1_without_near_ties, Unknown)
 
 
 def answer(tokens: tuple[int, ...], prompt: tuple[int, ...] = (1, 2), **more: object) -> Answer:

@@ -1,0 +1,82 @@
+"""What the parity worker is asked, and what it answers; nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import msgspec
+
+from edgewise.core.outcome import FinishReason
+from edgewise.core.quantity import Quantity
+from edgewise.core.request import Message
+
+__all__ = [
+    "SERVICE",
+    "Answer",
+    "AskParams",
+    "Distance",
+    "DistanceParams",
+    "EncodeParams",
+    "ScoreParams",
+    "Scored",
+]
+
+SERVICE = "edgewise.qualify.parity_service:ParityService"
+
+
+class EncodeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Texts to tokenise, as content or with control tokens parsed."""
+
+    texts: tuple[str, ...]
+    parse_special: bool = False
+
+
+class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Windows of tokens to run teacher-forced, and the file for their log-probabilities."""
+
+    windows: tuple[tuple[int, ...], ...]
+    file: str
+
+
+class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The file holds float32, ``(positions, vocab_size)``: after each token but a window's last."""
+
+    positions: int
+    vocab_size: int
+    seconds: float
+
+
+class AskParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Messages to answer greedily."""
+
+    messages: tuple[Message, ...]
+    max_tokens: int
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A greedy answer; the token ids are empty where the runtime gives text only."""
+
+    text: str
+    tokens: tuple[int, ...] = ()
+    finish: FinishReason
+    prompt: tuple[int, ...] = ()
+    prompt_tokens: int | None
+
+
+class DistanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Two files that scoring the same windows left."""
+
+    first: str
+    second: str
+    windows: tuple[tuple[int, ...], ...]
+
+
+class Distance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far two sets of next-token distributions are apart, over the same positions."""
+
+    positions: int
+    top1_agreement: Quantity
+    top1_without_near_ties: Quantity
+    kl_mean_nats: Quantity
+    kl_p99_nats: Quantity
+    kl_max_nats: Quantity
+    perplexity: Quantity
+    other_perplexity: Quantity
