@@ -1,0 +1,22 @@
+"""The engine of the runtime ``ik``: the family's, over ik_llama.cpp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from edgewise.core.recipe import RunConfig
+from edgewise.runtimes.ik.library import IkLibrary
+from edgewise.runtimes.llamacpp.engine import FamilyEngine
+
+__all__ = ["IkEngine"]
+
+
+class IkEngine(FamilyEngine):
+    """One model and one context of ik_llama.cpp."""
+
+    def __init__(self, artifact: Path, run_config: RunConfig) -> None:
+        """Load the model and reserve the context; see :class:`FamilyEngine`."""
+        super().__init__(IkLibrary(), artifact, run_config)
+
+    def _identity(self) -> tuple[object, ...]:
+        return (*super()._identity(), self._config.hints)

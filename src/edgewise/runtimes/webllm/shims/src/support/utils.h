@@ -1,0 +1,17 @@
+// The one string helper that the web runtime calls.
+#ifndef EDGEWISE_SHIM_SUPPORT_UTILS_H_
+#define EDGEWISE_SHIM_SUPPORT_UTILS_H_
+
+#include <string>
+
+namespace tvm {
+namespace support {
+
+inline bool StartsWith(const std::string& text, const char* prefix) {
+  return text.rfind(prefix, 0) == 0;
+}
+
+}  // namespace support
+}  // namespace tvm
+
+#endif  // EDGEWISE_SHIM_SUPPORT_UTILS_H_

@@ -1,0 +1,197 @@
+"""What the ik tests run inside that runtime's environment: one JSON object on the last line."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, sys.argv[1])
+
+import msgspec
+import numpy as np
+
+from edgewise.core.recipe import KvType, LoadMode, Recipe, RunConfig
+from edgewise.errors import EdgewiseError
+from edgewise.runtimes.ik import adapter
+from edgewise.runtimes.protocol import CancelledError, Engine
+
+TEXT = "The old bridge was closed for repairs last winter, so everyone took the long road."
+BASE = RunConfig(context_length=1024, threads=1, flash_attention=True)
+CONFIGS = {
+    "flash": BASE,
+    "plain": msgspec.structs.replace(BASE, flash_attention=False),
+    "q8_0": msgspec.structs.replace(BASE, kv_type=KvType.Q8_0),
+    "repacked": msgspec.structs.replace(BASE, load_mode=LoadMode.MALLOC, hints=(("repack", "1"),)),
+}
+
+
+def code_of(action: Any) -> str:
+    try:
+        action()
+    except EdgewiseError as error:
+        return error.code
+    return "accepted"
+
+
+def distance(one: np.ndarray, other: np.ndarray) -> float:
+    a, b = (x.astype(np.float64) - x.max() for x in (one, other))
+    a -= np.log(np.exp(a).sum())
+    b -= np.log(np.exp(b).sum())
+    return float((np.exp(a) * (a - b)).sum())
+
+
+def contract(model: Path) -> dict[str, Any]:
+    return {name: one(model, config) for name, config in CONFIGS.items()}
+
+
+def one(model: Path, config: RunConfig) -> dict[str, Any]:
+    engine = adapter.engine(model, config)
+    assert isinstance(engine, Engine)
+    try:
+        return {**_steps(engine), **_cancel(engine), **_reports(engine)}
+    finally:
+        engine.close()
+
+
+def _steps(engine: Engine) -> dict[str, Any]:
+    ids = engine.tokenize(TEXT, add_special=True, parse_special=False)
+    at_once = engine.prefill(ids).copy()
+    engine.rewind(len(ids) - 1)
+    again = engine.decode(ids[-1]).copy()
+    engine.rewind(len(ids) - 1)
+    third = engine.decode(ids[-1]).copy()
+    state = engine.save_state()
+    expected = engine.decode(11).copy()
+    engine.rewind(0)
+    engine.prefill(ids[::-1])
+    engine.restore_state(state)
+    restored = engine.decode(11).copy()
+    damaged = bytearray(state)
+    damaged[len(state) // 2] ^= 1
+    refused = code_of(lambda: engine.restore_state(bytes(damaged)))
+    long = (ids * 80)[:900]
+    engine.rewind(0)
+    engine.prefill(long)
+    engine.rewind(300)  # past a sliding window of 512
+    late = engine.decode(long[300]).copy()
+    engine.rewind(0)
+    engine.prefill(long[:300])
+    return {
+        "prefill_kl": distance(at_once, again),
+        "rewind_exact": bool((again == third).all()),
+        "state_exact": bool((expected == restored).all()),
+        "damaged": refused,
+        "long_rewind_kl": distance(engine.decode(long[300]).copy(), late),
+        "full": code_of(lambda: engine.prefill([5] * 1000)),
+        "text": all(_round_trip(engine, t) for t in ("naïve café", "数字123と漢字", "é", " x")),
+        "parsed": engine.tokenize("<|im_end|>", add_special=False, parse_special=True),
+    }
+
+
+def _round_trip(engine: Engine, text: str) -> bool:
+    ids = engine.tokenize(text, add_special=False, parse_special=False)
+    return b"".join(engine.token_bytes(i) for i in ids).decode() == text
+
+
+def _cancel(engine: Engine) -> dict[str, Any]:
+    engine.rewind(0)
+    ids = engine.tokenize(TEXT, add_special=True, parse_special=False)
+    engine.prefill(ids[:8])
+    before = engine.decode(ids[8]).copy()
+    engine.rewind(8)
+    began = threading.Event()
+    asked: list[float] = []
+
+    def cancel() -> None:
+        began.wait()
+        time.sleep(0.02)
+        asked.append(time.perf_counter())
+        engine.cancel()
+
+    thread = threading.Thread(target=cancel)
+    thread.start()
+    try:
+        engine.prefill((ids * 80)[8:1000], progress=lambda _done: began.set())
+        stopped = None
+    except CancelledError:
+        stopped = time.perf_counter() - asked[0]
+    thread.join()
+    engine.clear_cancel()
+    held = engine.position
+    return {
+        "cancel_s": stopped,
+        "held": held,
+        "after_cancel": bool((engine.decode(ids[8]) == before).all()),
+    }
+
+
+def _reports(engine: Engine) -> dict[str, Any]:
+    report, memory = engine.partition(), engine.memory()
+    return {
+        "operators": {name: sum(places.values()) for name, places in report.operators.items()},
+        "weights": report.weights,
+        "precision": report.precision,
+        "fallbacks": report.fallbacks,
+        "features": report.features,
+        "memory_bytes": {
+            name: getattr(memory, f"{name}_bytes").number
+            for name in ("weights", "kv_cache", "workspace")
+        },
+    }
+
+
+def export(model: Path) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    reference = None
+    for weights in ("f16", "int8", "int4", "q4_k_m"):
+        folder = Path(sys.argv[4]) / weights
+        folder.mkdir()
+        recipe = Recipe(name=weights, weights=weights)
+        result = adapter.exporter().export(model, folder, recipe, threads=1)
+        engine = adapter.engine(folder, BASE)
+        assert isinstance(engine, Engine)
+        ids = engine.tokenize(TEXT, add_special=True, parse_special=False)
+        logits = engine.prefill(ids).copy()
+        reference = logits if reference is None else reference
+        made[weights] = {
+            "types": result.types,
+            "deviations": len(result.deviations),
+            "files": [path.name for path in folder.iterdir()],
+            "kl": distance(reference, logits),
+            "tools": result.tools,
+        }
+        engine.close()
+    return made
+
+
+def refuse(model: Path) -> dict[str, Any]:
+    def run(**fields: Any) -> str:
+        return code_of(lambda: adapter.engine(model, RunConfig(**fields)))
+
+    cut = Path(sys.argv[4]) / "cut.gguf"
+    cut.write_bytes(model.read_bytes()[:5_000_000])
+    return {
+        "hint": run(hints=(("x", "1"),)),
+        "mapped": run(hints=(("repack", "1"),)),
+        "kv": run(kv_type=KvType.U8),
+        "cut": code_of(lambda: adapter.engine(cut, RunConfig())),
+    }
+
+
+def capabilities(_model: Path) -> dict[str, Any]:
+    found: dict[str, Any] = msgspec.to_builtins(adapter.capabilities())
+    return {**found, "digest": adapter.operators_digest()}
+
+
+if __name__ == "__main__":
+    scenes = {
+        "contract": contract,
+        "export": export,
+        "refuse": refuse,
+        "capabilities": capabilities,
+    }
+    print(json.dumps(scenes[sys.argv[2]](Path(sys.argv[3]))))  # noqa: T201
