@@ -10,6 +10,7 @@ A code that none of these rules can read is an error here: the list must never b
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,11 @@ class _Helper:
     keyword: str
     error: str
     pattern: str  # "{}" for the code itself, "{prefix}-{}" for a prefixed one
+    module: str
+
+    def reaches(self, module: str) -> bool:
+        """Return whether a module can call it: a private function is its own module's."""
+        return module == self.module or not self.name.startswith("_")
 
 
 class _Module:
@@ -89,6 +95,7 @@ class _Module:
         }
 
 
+@functools.cache
 def raised_codes(root: Path = SOURCE) -> set[Raised]:
     """Return every code with its error class and where it is raised."""
     modules = [_Module(path, root) for path in sorted(root.rglob("*.py")) if path.stem != "errors"]
@@ -107,23 +114,20 @@ def raised_codes(root: Path = SOURCE) -> set[Raised]:
         if helper in helpers:
             continue
         helpers.add(helper)
-        for module in modules:
-            for call in module.calls():
-                if _called(call) != helper.name:
-                    continue
-                argument = _argument(call, helper)
-                if argument is not None:
-                    _read(
-                        module,
-                        call,
-                        argument,
-                        helper.error,
-                        helper.pattern,
-                        found,
-                        fresh,
-                        all_prefixes,
-                    )
+        for module, call, argument in _uses(helper, modules):
+            _read(module, call, argument, helper.error, helper.pattern, found, fresh, all_prefixes)
     return found
+
+
+def _uses(helper: _Helper, modules: list[_Module]) -> Iterator[tuple[_Module, ast.Call, ast.expr]]:
+    """Yield the calls of a helper that pass it a code, with that argument."""
+    for module in modules:
+        if not helper.reaches(module.name):
+            continue
+        for call in module.calls():
+            argument = _argument(call, helper) if _called(call) == helper.name else None
+            if argument is not None:
+                yield module, call, argument
 
 
 def _read(
@@ -195,7 +199,7 @@ def _helper(module: _Module, call: ast.Call, name: str, error: str, pattern: str
     assert function is not None
     arguments = [a.arg for a in function.args.args if a.arg != "self"]
     index = arguments.index(name) if name in arguments else -1
-    return _Helper(function.name, index, name, error, pattern)
+    return _Helper(function.name, index, name, error, pattern, module.name)
 
 
 def _argument(call: ast.Call, helper: _Helper) -> ast.expr | None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def _steps(engine: Engine, config: RunConfig, artifact: Path) -> dict[str, Any]:
     emptied = fresh.position
     fresh.close()
     engine.rewind(4)
-    threading.Thread(target=lambda: (time.sleep(0.05), engine.cancel())).start()
+    threading.Timer(0.05, engine.cancel).start()
     try:
         for _ in range(50):
             engine.prefill(ids[4:])

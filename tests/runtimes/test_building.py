@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from tests.runtimes.conftest import Builder
@@ -17,7 +19,7 @@ from edgewise.runtimes import launch
 from edgewise.store import Home, trees
 from edgewise.workflow import building
 from edgewise.workflow.artifacts import find_built, label
-from edgewise.workflow.building import BuildReport, BuildRequest, build_for
+from edgewise.workflow.building import BuildReport, BuildRequest, Built, build_for
 from edgewise.workflow.comparing import CompareRequest, compare
 from edgewise.workflow.context import Context
 from edgewise.workflow.parity import ParityRequest, check_parity
@@ -30,9 +32,7 @@ def context(tmp_path: Path) -> Context:
     return Context(Home(tmp_path / "home"))
 
 
-def make(
-    context: Context, model: Path, weights: str, *runtimes: str, **more: object
-) -> BuildReport:
+def make(context: Context, model: Path, weights: str, *runtimes: str, **more: Any) -> BuildReport:
     request = BuildRequest(
         model=str(model),
         runtimes=runtimes or ("llamacpp",),
@@ -42,13 +42,18 @@ def make(
     return build_for(context, request)
 
 
+def error_of(result: Built) -> dict[str, Any]:
+    assert result.error is not None
+    return result.error
+
+
 def test_a_recipe_that_cannot_be_honoured_is_refused_with_the_nearest(
     context: Context, two_layer_hf: Path
 ) -> None:
     (result,) = make(context, two_layer_hf, "int3-g64").results
     assert result.status == "refused"
-    assert result.error["code"] == "recipe-unsupported"
-    assert "nearest" in result.error["hint"]
+    assert error_of(result)["code"] == "recipe-unsupported"
+    assert "nearest" in error_of(result)["hint"]
     assert not list(context.home.staging.glob("work-*"))
 
 
@@ -86,8 +91,8 @@ def test_one_that_fails_leaves_the_others_alone(
     monkeypatch.setenv(launch.RUNTIMES_VARIABLE, str(tmp_path / "none"))
     report = make(context, two_layer_hf, "f32", "ik", "llamacpp", "llamacpp")
     assert [result.status for result in report.results] == ["failed", "built"]
-    assert report.results[0].error["code"] == "runtime-cannot-export"
-    assert report.results[0].error["context"]["missing"]
+    assert error_of(report.results[0])["code"] == "runtime-cannot-export"
+    assert error_of(report.results[0])["context"]["missing"]
 
 
 def test_all_means_what_can_export_here(
@@ -106,7 +111,7 @@ def test_an_exporter_without_memory_is_a_typed_failure(
 ) -> None:
     (result,) = make(context, two_layer_hf, "int8", memory_limit_bytes=90 << 20).results
     assert result.status == "failed"
-    assert result.error["type"] in {"ResourceError", "AdapterError"}
+    assert error_of(result)["type"] in {"ResourceError", "AdapterError"}
     assert not list(context.home.staging.glob("work-*"))
     (healthy,) = make(context, two_layer_hf, "int8").results
     assert healthy.status == "built"
@@ -138,7 +143,8 @@ def test_builds_are_found_by_the_names_people_use(
 ) -> None:
     receipt = built("llamacpp", "int8")
     assert label(receipt) == "llamacpp/q8_0"
-    for name in ("llamacpp/q8_0", "llamacpp/int8", receipt.sha256, receipt.sha256[:12]):
+    names = ("llamacpp/q8_0", "llamacpp/int8", receipt.sha256, receipt.fingerprint[:12])
+    for name in names:
         assert find_built(runtimes_context, name).sha256 == receipt.sha256
     for bad in ("llamacpp/nothing", "ffff", "", "openvino/int4"):
         with pytest.raises(InputError) as caught:
@@ -146,19 +152,37 @@ def test_builds_are_found_by_the_names_people_use(
         assert caught.value.code == "artifact-not-found"
 
 
+def test_a_file_that_serves_several_runtimes_has_no_single_build(
+    context: Context, two_layer_hf: Path
+) -> None:
+    (one,) = make(context, two_layer_hf, "as-is").results
+    receipt = one.receipt
+    assert receipt is not None
+    other = msgspec.structs.replace(receipt, runtime="ik", fingerprint="a" * 64)
+    context.record("build", other.sha256, other)
+    with pytest.raises(InputError, match="ik/as-is, llamacpp/as-is") as caught:
+        find_built(context, receipt.sha256[:10])
+    assert caught.value.code == "artifact-ambiguous"
+    assert find_built(context, "aaaaaa").runtime == "ik"
+
+
 def test_parity_of_two_builds_and_its_evidence(built: Builder, runtimes_context: Context) -> None:
     first, second = built("llamacpp", "f32"), built("llamacpp", "int8")
-    request = ParityRequest(first=first.sha256, second=second.sha256, windows=2, window_tokens=32)
+    request = ParityRequest(
+        first=first.fingerprint, second=second.fingerprint, windows=2, window_tokens=32
+    )
     report, digest = check_parity(runtimes_context, request)
     assert report.gate.passed
     assert report.distance.positions == 62
-    assert 0 < report.distance.kl_mean_nats.value < 0.05
+    assert 0 < float(report.distance.kl_mean_nats.number) < 0.05
     assert report.tokenizer_texts > 20
     assert len(report.answers) == 4
-    assert runtimes_context.evidence.get(digest)[1].subject == second.sha256
+    assert runtimes_context.evidence.get(digest)[1].subject == second.fingerprint
     itself, _ = check_parity(
         runtimes_context,
-        ParityRequest(first=first.sha256, second=first.sha256, windows=2, window_tokens=32),
+        ParityRequest(
+            first=first.fingerprint, second=first.fingerprint, windows=2, window_tokens=32
+        ),
     )
     assert itself.distance.kl_max_nats.value == 0
     assert itself.distance.top1_agreement.value == 1

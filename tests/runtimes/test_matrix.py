@@ -75,7 +75,7 @@ def test_the_contract_holds(
     built: Builder, runtimes_context: Context, runtime: str, recipe: str, gate: str
 ) -> None:
     _require(runtime)
-    report = check_contract(runtimes_context, built(runtime, recipe).sha256)
+    report = check_contract(runtimes_context, built(runtime, recipe).fingerprint)
     assert report.passed, report.failures
     assert any(check.verdict is Verdict.PASS for check in report.checks)
 
@@ -86,7 +86,7 @@ def test_it_is_the_same_model(
 ) -> None:
     _require(runtime, "transformers")
     receipt = built(runtime, recipe)
-    request = ParityRequest(first="source", second=receipt.sha256, windows=2, window_tokens=48)
+    request = ParityRequest(first="source", second=receipt.fingerprint, windows=2, window_tokens=48)
     report, _ = check_parity(runtimes_context, request)
     assert report.gate.gate == GATES[gate]
     assert report.gate.passed, (report.gate.reasons, report.distance)

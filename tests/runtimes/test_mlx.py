@@ -106,10 +106,7 @@ def test_the_graph_is_observed(ran: dict[str, Any]) -> None:
         assert {each["requested"] for each in ran.values()} == {"CPU"}
 
 
-def test_what_cannot_be_honoured_is_refused(
-    two_layer_hf: Path, tmp_path: Path, folder: Path
-) -> None:
-    assert folder
+def test_what_cannot_be_honoured_is_refused(two_layer_hf: Path, tmp_path: Path) -> None:
     assert scene("refuse", two_layer_hf, tmp_path) == {
         "symmetric": "recipe-unsupported",
         "indivisible": "group-size-indivisible",

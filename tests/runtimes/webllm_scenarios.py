@@ -261,7 +261,7 @@ def in_browser(folder: Path) -> dict[str, Any]:
     model = tiny.make()
     source = tiny.write(folder / "hf", model)
     made = export(webllm.adapter, source, folder / "web", "f32")
-    engine = webllm.adapter.engine(folder / "web", run_config())
+    engine: Any = webllm.adapter.engine(folder / "web", run_config())
     try:
         tokens = engine.tokenize(tiny.PROMPT + tiny.RECITAL, add_special=False, parse_special=False)
         wanted = reference.logits(model.config, model.weights, tokens)

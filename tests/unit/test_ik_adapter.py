@@ -25,8 +25,8 @@ FLASH = RunConfig(context_length=2048, flash_attention=True, batch_tokens=128)
 def test_layouts_are_those_of_the_header() -> None:
     # ik_llama.cpp keeps a gradient pointer that llama.cpp has dropped: sources lie 8 bytes later.
     upstream = LlamaCppLibrary.tensor
-    assert Tensor.buffer.offset == upstream.buffer.offset == 8  # type: ignore[attr-defined]
-    assert Tensor.src.offset == upstream.src.offset + 8  # type: ignore[attr-defined]
+    assert Tensor.buffer.offset == upstream.buffer.offset == 8
+    assert Tensor.src.offset == upstream.src.offset + 8
     assert Tensor.name.offset == 264
     assert QuantizeParams.imatrix.offset == 64
     assert ctypes.sizeof(QuantizeParams) == 96
@@ -41,7 +41,7 @@ def test_an_override_is_refused_and_the_way_is_named(smollm2_path: Path, tmp_pat
     with pytest.raises(UnsupportedError) as caught:
         IkExporter().export(smollm2_path, tmp_path, recipe, threads=1)
     assert caught.value.code == "overrides-unsupported"
-    assert "llamacpp" in caught.value.hint
+    assert "llamacpp" in str(caught.value.hint)
     imatrix = Recipe(name="x", weights="q4_0", method="imatrix")
     with pytest.raises(UnsupportedError):
         IkExporter().export(smollm2_path, tmp_path, imatrix, threads=1)

@@ -6,6 +6,7 @@ import importlib.metadata
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 from packaging.requirements import Requirement
 
@@ -33,7 +34,7 @@ def closure(name: str, found: dict[str, int]) -> dict[str, int]:
     if key in found:
         return found
     distribution = importlib.metadata.distribution(name)
-    files = [file.locate() for file in distribution.files or ()]
+    files = [Path(file.locate()) for file in distribution.files or ()]
     found[key] = sum(f.stat().st_size for f in files if f.exists() and "__pycache__" not in str(f))
     for text in distribution.requires or ():
         requirement = Requirement(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -116,7 +117,7 @@ def again_of(found: imatrix.Importance) -> object:
 def test_what_cannot_be_honoured_is_refused(
     smollm2_path: Path,
     tmp_path: Path,
-    fields: dict[str, object],
+    fields: dict[str, Any],
     error: type[EdgewiseError],
     code: str,
 ) -> None:

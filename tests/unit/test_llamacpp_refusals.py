@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -42,5 +43,5 @@ def test_huge_pages_keep_the_users_tunables(monkeypatch: pytest.MonkeyPatch) -> 
 def test_huge_pages_need_a_new_enough_allocator(
     monkeypatch: pytest.MonkeyPatch, found: tuple[str, str], *, expected: bool
 ) -> None:
-    monkeypatch.setattr(pages.platform, "libc_ver", lambda: found)
+    monkeypatch.setattr(platform, "libc_ver", lambda: found)
     assert pages.possible() is expected

@@ -10,7 +10,7 @@ from edgewise.core.request import Message, Sampling
 from edgewise.run.messages import LoadParams
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
-from edgewise.runtimes.protocol import TextEngine
+from edgewise.runtimes.protocol import StreamTimes, TextEngine
 
 __all__ = ["SERVICE", "ArtifactService", "ArtifactTimes", "TimesParams"]
 
@@ -56,6 +56,9 @@ class ArtifactService(EngineService):
             return self._text_times(self.any_engine, params)
         engine, clock = self.engine, time.perf_counter
         ids = engine.tokenize(_PROMPT, add_special=True, parse_special=False)
+        stream = getattr(engine, "stream_times", None)
+        if stream is not None:
+            return _streamed(len(ids), stream(ids, params.decode_tokens))
         engine.rewind(0)
         started = clock()
         token = int(engine.prefill(ids).argmax())
@@ -85,3 +88,15 @@ class ArtifactService(EngineService):
             ttft_ms=result.ttft_ms,
             decode_tok_s=rate,
         )
+
+
+def _streamed(prompt_tokens: int, times: StreamTimes) -> ArtifactTimes:
+    rate = None
+    if times.tokens > 1 and times.decode_ms:
+        rate = (times.tokens - 1) / (times.decode_ms / 1e3)
+    return ArtifactTimes(
+        prompt_tokens=prompt_tokens,
+        decode_tokens=times.tokens,
+        ttft_ms=times.ttft_ms,
+        decode_tok_s=rate,
+    )

@@ -18,7 +18,7 @@ import msgspec
 
 from edgewise.bench.messages import SERVICE, StepTimes, TimeParams
 from edgewise.core.quantity import Measured, Quantity
-from edgewise.core.recipe import KvType, LoadMode, RunConfig
+from edgewise.core.recipe import KvType, RunConfig
 from edgewise.errors import AdapterError
 from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes import registry
@@ -130,11 +130,11 @@ def tune(
 def _candidates(runtime: str, base: RunConfig) -> Iterable[RunConfig]:
     context = min(base.context_length, _TUNING_CONTEXT)
     attention = (True,) if base.kv_type is not KvType.F16 else (True, False)
-    loading = [(LoadMode.MMAP, False)]
-    if registry.adapter(runtime).huge_pages_possible():
-        loading.append((LoadMode.MALLOC, True))
-    else:
-        loading.append((LoadMode.MALLOC, False))
+    adapter = registry.adapter(runtime)
+    modes, huge = adapter.load_modes(), adapter.huge_pages_possible()
+    loading = dict.fromkeys(
+        [*((mode, False) for mode in modes[:1]), *((mode, huge) for mode in modes[-1:])]
+    )
     for (mode, huge), flash in itertools.product(loading, attention):
         yield msgspec.structs.replace(
             base,

@@ -17,7 +17,12 @@ from edgewise.core.recipe import Recipe
 from edgewise.errors import AdapterError, InputError
 from edgewise.runtimes import registry
 from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.protocol import CalibrationReport, PartitionReport, TensorDeviation
+from edgewise.runtimes.protocol import (
+    CalibrationReport,
+    PartitionReport,
+    RuntimeAdapter,
+    TensorDeviation,
+)
 from edgewise.store import Home, trees
 from edgewise.store.digest import file_digest
 from edgewise.store.trees import FileEntry
@@ -128,7 +133,7 @@ def build(
     source = prepare_source(
         home,
         checkpoint.sha256,
-        adapter.source_form,
+        _source_form(adapter, recipe),
         runtime=runtime,
         memory_limit_bytes=memory_limit_bytes,
         report=report,
@@ -154,6 +159,12 @@ def build(
             ) from error
         trees.adopt(home, destination, entries)
     return _receipt(checkpoint, recipe, runtime, source, exported, entries)
+
+
+def _source_form(adapter: RuntimeAdapter, recipe: Recipe) -> str:
+    """Return the form the exporter takes; some formats of a runtime start from another one."""
+    by_recipe = getattr(adapter, "source_form_of", None)
+    return adapter.source_form if by_recipe is None else str(by_recipe(recipe))
 
 
 def _receipt(

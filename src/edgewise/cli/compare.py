@@ -51,6 +51,13 @@ HEADERS = [
     show_default=True,
     help="Parity: tokens of each stretch.",
 )
+@click.option(
+    "--text",
+    "text_file",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Parity: text to score on. [default: WikiText-2 below EDGEWISE_EVAL_DATA]",
+)
 @click.option("--markdown", is_flag=True, help="Print the table as Markdown.")
 @json_option
 def compare(
@@ -61,6 +68,7 @@ def compare(
     runtimes: tuple[str, ...],
     windows: int,
     window_tokens: int,
+    text_file: str | None,
     markdown: bool,
     as_json: bool,
 ) -> int:
@@ -82,6 +90,7 @@ def compare(
         runtimes=require_names(runtimes) if runtimes else (),
         windows=windows,
         window_tokens=window_tokens,
+        text_file=text_file,
     )
     comparison = run_compare(Context(report=printer), request)
     printer.clear()

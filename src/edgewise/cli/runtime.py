@@ -1,4 +1,4 @@
-"""``edgewise runtime list | install | remove | check``."""
+"""``edgewise runtime list | install | remove | check | serve``."""
 
 from __future__ import annotations
 
@@ -101,6 +101,38 @@ def check(artifact: str, *, as_json: bool) -> int:
     else:
         _print_contract(report)
     return int(ExitCode.OK if report.passed else ExitCode.NEGATIVE)
+
+
+@runtime.command()
+@click.argument("artifact")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=0, show_default="a free one", help="Port."
+)
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of the page's worker.")
+@json_option
+def serve(artifact: str, *, port: int, threads: int | None, as_json: bool) -> int:
+    """Serve the page of a browser build, such as wllama, on this machine only.
+
+    Open the printed address in a browser; Ctrl-C ends it. The page reaches nothing but this
+    server.
+    """
+    from edgewise.workflow.context import Context
+    from edgewise.workflow.serving import serve_artifact
+
+    printer = StepPrinter()
+    server = serve_artifact(Context(report=printer), artifact, port=port, threads=threads)
+    printer.clear()
+    try:
+        if as_json:
+            print_json({"url": server.url})
+        else:
+            print(server.url, flush=True)
+        server.wait()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        server.close()
+    return 0
 
 
 def _print_status(found: tuple[RuntimeStatus, ...]) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from edgewise.core.recipe import LoadMode
 from edgewise.errors import AdapterError, EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.run.messages import (
     Generated,
@@ -20,7 +21,7 @@ from edgewise.run.prompt import PromptBuilder
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.launch import look_for, start_worker
-from edgewise.runtimes.protocol import Capabilities, TextEngine
+from edgewise.runtimes.protocol import Capabilities, RuntimeAdapter, TextEngine
 
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import Engine, MemoryReport, PartitionReport
@@ -109,6 +110,7 @@ class EngineService:
                 context={"path": params.artifact},
                 hint="set it up again: edgewise up",
             )
+        _check_load_mode(runtime, params.run_config.load_mode)
         engine = runtime.engine(Path(params.artifact), params.run_config)
         self._engine = engine
         self.loaded(params)
@@ -128,6 +130,17 @@ class EngineService:
 
     def _partition(self, _params: None, _emit: Emit) -> PartitionReport:
         return self.any_engine.partition()
+
+
+def _check_load_mode(runtime: RuntimeAdapter, asked: LoadMode) -> None:
+    modes = runtime.load_modes()
+    if asked not in modes:
+        raise UnsupportedError(
+            "load-mode-unsupported",
+            f"{runtime.name} cannot load weights by {asked}",
+            context={"asked": asked, "offered": list(modes)},
+            hint=f"it loads them by: {', '.join(modes)}",
+        )
 
 
 class SessionService(EngineService):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.runtimes import registry
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.worker import IDLE_TIMEOUT_S, WorkerProcess
@@ -25,6 +25,7 @@ __all__ = [
     "RUNTIMES_VARIABLE",
     "Installed",
     "Presence",
+    "default_loading",
     "environment_folder",
     "installed",
     "interpreter",
@@ -50,6 +51,20 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     lock_sha256: str
     versions: dict[str, str]
     size_bytes: int
+
+
+def default_loading(runtime: str, *, device_has_huge_pages: bool = True) -> tuple[LoadMode, bool]:
+    """Return how weights are loaded when nothing was tuned, and whether huge pages are asked for.
+
+    Huge pages back allocated memory only, so where they can be had the weights are read into it,
+    if the runtime can do that; what a runtime that maps its file repacks profits all the same.
+    """
+    adapter = registry.adapter(runtime)
+    modes = adapter.load_modes()
+    huge = device_has_huge_pages and adapter.huge_pages_possible()
+    if huge and LoadMode.MALLOC in modes:
+        return LoadMode.MALLOC, huge
+    return next(iter(modes), LoadMode.MMAP), huge
 
 
 def environment_folder(spec: EnvironmentSpec) -> Path:

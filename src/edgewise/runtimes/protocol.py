@@ -16,7 +16,7 @@ import msgspec
 from edgewise.core.formats import OfferedFormat
 from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Quantity
-from edgewise.core.recipe import Recipe, RunConfig
+from edgewise.core.recipe import LoadMode, Recipe, RunConfig
 from edgewise.core.request import Message, Sampling
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ __all__ = [
     "OutlierChannel",
     "PartitionReport",
     "RuntimeAdapter",
+    "StreamTimes",
     "TensorDeviation",
     "TextEngine",
     "TextResult",
@@ -363,6 +364,18 @@ class TextResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     decode_ms: float
 
 
+class StreamTimes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How fast an engine streams an answer where stepping from outside costs it more.
+
+    An engine that has such a way offers ``stream_times(tokens, decode_tokens)``, which returns
+    this; its cache is empty before and afterwards.
+    """
+
+    tokens: int
+    ttft_ms: float
+    decode_ms: float
+
+
 @runtime_checkable
 class TextEngine(Protocol):
     """A loaded artifact that turns messages into text by itself; its logits are out of reach."""
@@ -419,14 +432,26 @@ class RuntimeAdapter(Protocol):
 
     Attributes:
         name: Name under which it is registered.
-        source_form: ``gguf`` or ``hf``: what its exporter takes.
+        source_form: ``gguf`` or ``hf``: what its exporter takes. An adapter some of whose formats
+            start from the other one has a method ``source_form_of(recipe)`` besides.
         environment: The libraries it needs in an environment of their own, or ``None`` when
             they are installed beside Edgewise.
     """
 
-    name: str
-    source_form: str
-    environment: EnvironmentSpec | None
+    @property
+    def name(self) -> str:
+        """Return the name under which it is registered."""
+        ...
+
+    @property
+    def source_form(self) -> str:
+        """Return ``gguf`` or ``hf``."""
+        ...
+
+    @property
+    def environment(self) -> EnvironmentSpec | None:
+        """Return what has to be installed."""
+        ...
 
     def capabilities(self) -> Capabilities:
         """Return what this runtime can do here. Loads the native library to be sure."""
@@ -443,6 +468,10 @@ class RuntimeAdapter(Protocol):
 
     def version(self) -> str:
         """Return the runtime's version without loading native code, or ``not-installed``."""
+        ...
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return how its engine can load weights, the default first; any other is refused."""
         ...
 
     def huge_pages_possible(self) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from edgewise.build import BuildReceipt
 from edgewise.core.bundle import TextSettings
 from edgewise.core.quantity import Unknown
-from edgewise.core.recipe import KvType, LoadMode, Recipe, RunConfig
+from edgewise.core.recipe import KvType, Recipe, RunConfig
 from edgewise.errors import EdgewiseError, InputError, UnsupportedError, error_from_dict
 from edgewise.qualify.parity import Subject
 from edgewise.run.service import capabilities_in_worker
-from edgewise.runtimes import registry
+from edgewise.runtimes.launch import default_loading
 from edgewise.runtimes.protocol import Capabilities
 from edgewise.store import trees
 from edgewise.workflow.building import (
@@ -33,23 +33,30 @@ def find_built(context: Context, name: str) -> BuildReceipt:
 
     Args:
         context: Home and report.
-        name: The beginning of an artifact's digest, ``RUNTIME``, or ``RUNTIME/FORMAT`` with the
-            name of the format or of the recipe; the newest build counts.
+        name: The beginning of a build's fingerprint or of its artifact's digest, ``RUNTIME``, or
+            ``RUNTIME/FORMAT`` with the name of the format or of the recipe; the newest counts.
 
     Raises:
-        InputError: no build has that name, or several artifacts' digests begin so.
+        InputError: no build has that name, or it means builds for several runtimes.
     """
     known = builds(context)
     if len(name) >= _SHORTEST_PREFIX:
-        by_digest = {r.sha256: r for _, r in known if r.sha256.startswith(name.lower())}
-        if len(by_digest) > 1:
+        digits = name.lower()
+        named = {
+            (r.runtime, r.sha256): r
+            for _, r in known
+            if r.sha256.startswith(digits) or r.fingerprint.startswith(digits)
+        }
+        if len(named) > 1:  # a file taken over as it is serves several runtimes
+            labels = sorted(label(receipt) for receipt in named.values())
             raise InputError(
                 "artifact-ambiguous",
-                f"{len(by_digest)} artifacts begin with {name!r}",
-                hint="give more digits",
+                f"{name!r} means several builds: {', '.join(labels)}",
+                context={"builds": labels},
+                hint="use one of these names, or give more digits",
             )
-        if by_digest:
-            return next(iter(by_digest.values()))
+        if named:
+            return next(iter(named.values()))
     runtime, _, form = name.partition("/")
     found = [
         receipt
@@ -93,9 +100,13 @@ def reference_for(context: Context, receipt: BuildReceipt) -> BuildReceipt:
 
 
 def subject(
-    context: Context, receipt: BuildReceipt, *, context_length: int | None = None
+    context: Context,
+    receipt: BuildReceipt,
+    *,
+    context_length: int | None = None,
+    threads: int | None = None,
 ) -> Subject:
-    """Return what it takes to load a build.
+    """Return what it takes to load a build, with the runtime's own defaults where nothing is said.
 
     Raises:
         UnsupportedError: its runtime cannot run here, or the model has no template.
@@ -113,7 +124,9 @@ def subject(
         runtime=receipt.runtime,
         artifact=trees.verified_path(context.home, receipt.sha256),
         sha256=receipt.sha256,
-        run_config=run_config_for(context, capabilities, receipt, context_length=context_length),
+        run_config=run_config_for(
+            context, capabilities, receipt, context_length=context_length, threads=threads
+        ),
         text=_text(context, receipt),
     )
 
@@ -124,19 +137,20 @@ def run_config_for(
     receipt: BuildReceipt,
     *,
     context_length: int | None = None,
+    threads: int | None = None,
 ) -> RunConfig:
     """Return how a build is run when nothing has been tuned for it."""
     wanted = context_length or 512
     longest = receipt.context_length
     kv = receipt.recipe.kv or KvType(capabilities.kv_types[0] if capabilities.kv_types else "f16")
     usable = context.device.cpu.cores_usable
-    huge = registry.adapter(receipt.runtime).huge_pages_possible()
+    load_mode, huge = default_loading(receipt.runtime)
     return RunConfig(
         context_length=wanted if longest is None else min(wanted, longest),
         kv_type=kv,
-        threads=1 if isinstance(usable, Unknown) else max(1, int(usable.number)),
+        threads=threads or (1 if isinstance(usable, Unknown) else max(1, int(usable.number))),
         flash_attention=receipt.format == "gguf",
-        load_mode=LoadMode.MALLOC if huge else LoadMode.MMAP,
+        load_mode=load_mode,
         huge_pages=huge,
     )
 

@@ -59,6 +59,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
         version: The runtime's version.
         formats: Weights, activations, embedding and head, exactly.
         double_quantised: Whether quantised weights were quantised again.
+        fingerprint: The build's part of the deployment fingerprint; evidence is kept under it.
         sha256: The artifact.
         size_bytes: Size of its files.
         build_seconds: Time of the export.
@@ -80,6 +81,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     version: str
     formats: str
     double_quantised: bool
+    fingerprint: str
     sha256: str
     size_bytes: int
     build_seconds: Quantity
@@ -173,12 +175,12 @@ def _take_bench(context: Context, receipt: BuildReceipt) -> None:
     bench = bench_artifact(
         what.runtime, what.artifact, what.run_config, what.text, device=context.device.digest
     )
-    context.record(BENCH_KIND, receipt.sha256, bench)
+    context.record(BENCH_KIND, receipt.fingerprint, bench)
 
 
 def _bench(context: Context, receipt: BuildReceipt) -> tuple[str, ArtifactBench] | None:
     found = context.evidence.latest(
-        kind=BENCH_KIND, subject=receipt.sha256, device=context.device.digest
+        kind=BENCH_KIND, subject=receipt.fingerprint, device=context.device.digest
     )
     if found is None:
         return None
@@ -187,7 +189,7 @@ def _bench(context: Context, receipt: BuildReceipt) -> tuple[str, ArtifactBench]
 
 def _parity(context: Context, receipt: BuildReceipt) -> tuple[str, ParityReport] | None:
     found = context.evidence.latest(
-        kind="parity", subject=receipt.sha256, device=context.device.digest
+        kind="parity", subject=receipt.fingerprint, device=context.device.digest
     )
     if found is None:
         return None
@@ -214,6 +216,7 @@ def _row(context: Context, digest: str, receipt: BuildReceipt, problems: tuple[s
         version=receipt.runtime_version,
         formats="as it was" if receipt.resolved is None else receipt.resolved.words,
         double_quantised=receipt.double_quantised,
+        fingerprint=receipt.fingerprint,
         sha256=receipt.sha256,
         size_bytes=receipt.size_bytes,
         build_seconds=receipt.seconds,

@@ -31,5 +31,5 @@ def check_contract(context: Context, name: str) -> ContractReport:
         what.runtime, what.artifact, config, end_token_ids=what.text.end_token_ids
     )
     figures = msgspec.to_builtins(report)
-    context.record("contract", receipt.sha256, {**figures, "passed": report.passed})
+    context.record("contract", receipt.fingerprint, {**figures, "passed": report.passed})
     return report

@@ -80,7 +80,7 @@ def parity_of(
             window_tokens=request.window_tokens,
             progress=progress,
         )
-    digest = context.record("parity", second.sha256, report)
+    digest = context.record("parity", second.fingerprint, report)
     return report, digest
 
 

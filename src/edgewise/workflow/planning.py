@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from edgewise.core.quantity import Declared, Quantity, Unknown
-from edgewise.core.recipe import KvType, LoadMode, RunConfig
+from edgewise.core.recipe import KvType, RunConfig
 from edgewise.core.tier import Tier
 from edgewise.device import DeviceProfile
 from edgewise.device.process import peak_resident_bytes
@@ -16,6 +16,7 @@ from edgewise.models.sources.files import folder_of, is_folder, local_path
 from edgewise.models.sources.reference import FileReference
 from edgewise.planner import THIS_DEVICE, Candidate, Plan, load_tier, make_plan
 from edgewise.runtimes import registry
+from edgewise.runtimes.launch import default_loading
 from edgewise.store import trees
 from edgewise.workflow.checkpoints import Description, describe, fetch_checkpoint
 from edgewise.workflow.context import Context
@@ -112,14 +113,16 @@ def default_run_config(
     platform has them. What tuning chooses on the device replaces both.
     """
     del description
-    huge = registry.adapter(request.runtime).huge_pages_possible() and _thp_available(context)
+    load_mode, huge = default_loading(
+        request.runtime, device_has_huge_pages=_thp_available(context)
+    )
     usable = context.device.cpu.cores_usable
     return RunConfig(
         context_length=request.context_length,
         kv_type=request.kv_type,
         threads=1 if isinstance(usable, Unknown) else max(1, int(usable.number)),
         flash_attention=True,
-        load_mode=LoadMode.MALLOC if huge else LoadMode.MMAP,
+        load_mode=load_mode,
         huge_pages=huge,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ from edgewise.core.recipe import Recipe, resolve
 from edgewise.errors import InputError, UnsupportedError
 
 
-def offer(name: str, weights: str, **more: object) -> OfferedFormat:
+def offer(name: str, weights: str, **more: Any) -> OfferedFormat:
     embedding = str(more.pop("embedding", weights))
     output = str(more.pop("output", weights))
     return OfferedFormat(
@@ -84,7 +86,7 @@ def test_the_first_offer_that_meets_every_constraint(text: str, name: str) -> No
     ],
 )
 def test_what_nobody_offers_is_refused_with_the_nearest(
-    stated: dict[str, object], nearest: str
+    stated: dict[str, Any], nearest: str
 ) -> None:
     with pytest.raises(UnsupportedError) as caught:
         choose(OFFERS, runtime="r", **stated)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,8 +57,13 @@ def test_near_ties_are_set_apart(tmp_path: Path) -> None:
     assert isinstance(between(tmp_path, ((0, 0, 0),)).top1_without_near_ties, Unknown)
 
 
-def answer(tokens: tuple[int, ...], prompt: tuple[int, ...] = (1, 2), **more: object) -> Answer:
-    settings = {"text": "", "finish": FinishReason.STOP, "prompt_tokens": len(prompt), **more}
+def answer(tokens: tuple[int, ...], prompt: tuple[int, ...] = (1, 2), **more: Any) -> Answer:
+    settings: dict[str, Any] = {
+        "text": "",
+        "finish": FinishReason.STOP,
+        "prompt_tokens": len(prompt),
+        **more,
+    }
     return Answer(tokens=tokens, prompt=prompt, **settings)
 
 

@@ -161,7 +161,7 @@ def test_a_worker_runs_where_the_libraries_are(
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
         f"runpy.run_path({str(Path(launch.__file__).with_name('bootstrap.py'))!r}, run_name='no')\n"
     )
-    command = [python, "-c", code + "import pytest"]
+    command = [str(python), "-c", code + "import pytest"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert "No module named 'pytest'" in done.stderr
 

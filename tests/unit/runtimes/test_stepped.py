@@ -80,7 +80,8 @@ class SavingEngine(ListEngine):
 
 
 def test_prefill_runs_in_steps_and_says_how_far() -> None:
-    engine, seen = ListEngine(), []
+    engine = ListEngine()
+    seen: list[int] = []
     logits = engine.prefill(range(10), progress=seen.append)
     assert engine.steps == [4, 4, 2]
     assert seen == [4, 8, 10]

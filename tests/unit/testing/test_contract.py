@@ -120,12 +120,18 @@ class IgnoresCancel(GoodEngine):
 
 
 class KeepsTheCancelledPrompt(GoodEngine):
+    stuck = False
+
+    def _truncate(self, position: int) -> None:
+        if not self.stuck:
+            super()._truncate(position)
+
     def prefill(self, tokens: Sequence[int], *, progress: Any = None) -> Any:
         try:
             return super().prefill(tokens, progress=progress)
         except CancelledError:
             self.cache = [7]
-            self._truncate = lambda _position: None  # type: ignore[method-assign]
+            self.stuck = True
             raise
 
 

@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.executorch import ENVIRONMENT, native
@@ -87,6 +87,10 @@ class CoreMlAdapter:
             UnsupportedError: always.
         """
         raise _cannot_run()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return none: nothing is loaded here."""
+        return ()
 
     def huge_pages_possible(self) -> bool:
         """Return ``False``."""

@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.executorch import native
@@ -109,6 +109,10 @@ class ExecutorchAdapter:
             UnsupportedError: ExecuTorch is not installed.
         """
         return native.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: ExecuTorch maps its programs."""
+        return (LoadMode.MMAP,)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the allocator can ask for huge pages.

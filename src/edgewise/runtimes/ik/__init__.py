@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.llamacpp import pages
@@ -97,6 +97,10 @@ class IkAdapter:
         from edgewise.runtimes.ik import bindings  # noqa: PLC0415
 
         return bindings.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return both: ik_llama.cpp maps the file or reads it."""
+        return (LoadMode.MMAP, LoadMode.MALLOC)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""

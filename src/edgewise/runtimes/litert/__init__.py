@@ -11,7 +11,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.footprint import plain_footprint
@@ -51,6 +51,10 @@ class LiteRtFamily:
             UnsupportedError: the runtime is not installed.
         """
         return native.library_digest(self._package)
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return both: the model is mapped or handed over as bytes."""
+        return (LoadMode.MMAP, LoadMode.MALLOC)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""

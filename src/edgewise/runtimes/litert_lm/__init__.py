@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.litert import LiteRtFamily, native
 from edgewise.runtimes.protocol import Capabilities
@@ -35,6 +35,10 @@ class LiteRtLmAdapter(LiteRtFamily):
         except EdgewiseError as error:
             return self.unavailable(error)
         return self.declared(artifact="litertlm", logits=False, backend="cpu")
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: LiteRT-LM maps its bundle."""
+        return (LoadMode.MMAP,)
 
     def huge_pages_possible(self) -> bool:
         """Return false: the engine maps its bundle, and takes no other way of loading."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.llamacpp import native, pages
 from edgewise.runtimes.protocol import Capabilities
@@ -79,6 +79,10 @@ class LlamaCppAdapter:
             UnsupportedError: llama-cpp-python is not installed.
         """
         return native.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return both: llama.cpp maps the file or reads it."""
+        return (LoadMode.MMAP, LoadMode.MALLOC)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""

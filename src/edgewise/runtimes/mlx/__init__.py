@@ -11,7 +11,7 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.footprint import plain_footprint
@@ -127,6 +127,10 @@ class MlxAdapter:
                 hint="install the runtime: edgewise runtime install mlx",
             )
         return hashlib.sha256("\n".join(digests).encode()).hexdigest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: MLX reads the weights into memory of its own."""
+        return (LoadMode.MALLOC,)
 
     def huge_pages_possible(self) -> bool:
         """Return false: MLX allocates by itself."""

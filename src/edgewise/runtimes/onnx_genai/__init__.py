@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.onnx_genai import native
@@ -109,6 +109,10 @@ class OnnxGenAiAdapter:
             UnsupportedError: the runtime is not installed.
         """
         return native.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: ONNX Runtime maps the weights and repacks them."""
+        return (LoadMode.MMAP,)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer).

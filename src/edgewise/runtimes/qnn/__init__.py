@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.executorch import ENVIRONMENT
@@ -72,6 +72,10 @@ class QnnAdapter:
             UnsupportedError: always.
         """
         raise _refusal("run")
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return none: nothing is loaded here."""
+        return ()
 
     def huge_pages_possible(self) -> bool:
         """Return ``False``."""

@@ -10,7 +10,7 @@ import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.protocol import Capabilities
@@ -92,6 +92,10 @@ class TransformersAdapter:
             UnsupportedError: the runtime is not installed.
         """
         return native.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: safetensors maps the files."""
+        return (LoadMode.MMAP,)
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""

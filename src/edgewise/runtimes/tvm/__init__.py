@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.protocol import Capabilities
@@ -96,6 +96,10 @@ class TvmAdapter:
             UnsupportedError: TVM is not installed.
         """
         return native.library_digest()
+
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: TVM reads the weights into memory of its own."""
+        return (LoadMode.MALLOC,)
 
     def huge_pages_possible(self) -> bool:
         """Return ``False``: TVM aligns its own buffers and asks for no huge pages."""

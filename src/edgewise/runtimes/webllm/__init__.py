@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.browser.packages import PLAYWRIGHT, WEB_LLM
 from edgewise.runtimes.protocol import Capabilities
@@ -19,6 +19,7 @@ from edgewise.runtimes.webllm.site import ENVIRONMENT, PACKAGE_NAMES, webllm_sit
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
+    from edgewise.runtimes.browser.server import LoopbackServer
     from edgewise.runtimes.protocol import Engine, Exporter, Footprint
 
 __all__ = ["WebllmAdapter", "adapter"]
@@ -103,6 +104,10 @@ class WebllmAdapter:
             digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
         return digest.hexdigest()
 
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: the page reads the weights and copies them to the GPU."""
+        return (LoadMode.MALLOC,)
+
     def huge_pages_possible(self) -> bool:
         """Return ``False``: the browser's allocator is its own."""
         return False
@@ -128,6 +133,18 @@ class WebllmAdapter:
         from edgewise.runtimes.webllm.exporter import WebllmExporter  # noqa: PLC0415
 
         return WebllmExporter()
+
+    def serve(self, artifact: Path, run_config: RunConfig, *, port: int = 0) -> LoopbackServer:
+        """Return a running server, on loopback, whose page a person can open.
+
+        Raises:
+            UnsupportedError: the runtime is not installed, or not this artifact.
+            IntegrityError: the artifact is damaged.
+            ResourceError: the port is taken.
+        """
+        from edgewise.runtimes.webllm.site import serve_page  # noqa: PLC0415
+
+        return serve_page(artifact, run_config, port=port)
 
     def engine(self, artifact: Path, run_config: RunConfig) -> Engine:
         """Load an artifact into a page.

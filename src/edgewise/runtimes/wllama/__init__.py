@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.browser.packages import PLAYWRIGHT, WLLAMA
 from edgewise.runtimes.environment import EnvironmentSpec
@@ -21,6 +21,7 @@ from edgewise.runtimes.wllama.site import ENVIRONMENT, KV_TYPES, PACKAGE_NAMES, 
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
+    from edgewise.runtimes.browser.server import LoopbackServer
     from edgewise.runtimes.protocol import Engine, Exporter, Footprint
 
 __all__ = ["WllamaAdapter", "adapter"]
@@ -95,6 +96,10 @@ class WllamaAdapter:
             digest.update(hashlib.sha256((folder / name).read_bytes()).digest())
         return digest.hexdigest()
 
+    def load_modes(self) -> tuple[LoadMode, ...]:
+        """Return one: the page reads the model into its own memory."""
+        return (LoadMode.MALLOC,)
+
     def huge_pages_possible(self) -> bool:
         """Return ``False``: the browser's allocator is its own."""
         return False
@@ -121,6 +126,18 @@ class WllamaAdapter:
         from edgewise.runtimes.wllama.exporter import WllamaExporter  # noqa: PLC0415
 
         return WllamaExporter()
+
+    def serve(self, artifact: Path, run_config: RunConfig, *, port: int = 0) -> LoopbackServer:
+        """Return a running server, on loopback, whose page a person can open.
+
+        Raises:
+            UnsupportedError: the runtime is not installed, or not this artifact.
+            IntegrityError: the artifact is damaged.
+            ResourceError: the port is taken.
+        """
+        from edgewise.runtimes.wllama.site import serve_page  # noqa: PLC0415
+
+        return serve_page(artifact, run_config, port=port)
 
     def engine(self, artifact: Path, run_config: RunConfig) -> Engine:
         """Load a GGUF file into a page.

@@ -21,7 +21,7 @@ from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError
 from edgewise.runtimes.browser.driver import BrowserDriver
 from edgewise.runtimes.browser.site import open_site
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.protocol import MemoryReport, PartitionReport, StreamTimes
 from edgewise.runtimes.stepped import SteppedEngine
 from edgewise.runtimes.wllama.headers import numbered_header, splitter_header
 from edgewise.runtimes.wllama.report import buffer_bytes, partition_report
@@ -121,6 +121,30 @@ class WllamaEngine(SteppedEngine):
             )
         floor: np.ndarray[Any, np.dtype[np.float32]] = np.full_like(values, _LOG_LEAST)
         return np.where(values > floor, values, floor)
+
+    def stream_times(self, tokens: Sequence[int], decode_tokens: int) -> StreamTimes:
+        """Return how fast the page streams an answer, as a person sees it.
+
+        Stepping makes every step's distribution cross the page, which no answer needs. The cache
+        is empty before and afterwards.
+        """
+        assert self._driver is not None
+        self.rewind(0)
+        result = self._driver.generate(
+            {
+                "prompt": "".join(f"<{token}>" for token in tokens),
+                "max_tokens": decode_tokens + 1,
+                "temperature": 0,
+                "cache_prompt": False,
+                "ignore_eos": True,
+            },
+            timeout_s=_STEP_TIMEOUT_S,
+        )
+        return StreamTimes(
+            tokens=int(result["tokens"]),
+            ttft_ms=float(result["ttft_ms"]),
+            decode_ms=float(result["decode_ms"]),
+        )
 
     def _truncate(self, position: int) -> None:
         del self._held[position:]

@@ -105,7 +105,7 @@ async function generate(params, onText) {
     abortSignal: controller.signal,
     onData: (chunk) => take(chunk, seen, onText),
   };
-  for (const name of ["top_k", "top_p", "min_p", "seed"])
+  for (const name of ["top_k", "top_p", "min_p", "seed", "cache_prompt", "ignore_eos"])
     if (params[name] != null) request[name] = params[name];
   try {
     if (params.messages) await wllama.createChatCompletion({ ...request, messages: params.messages });
