@@ -12,6 +12,8 @@ from edgewise.planner import load_tier, tier_names
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
+from tools.documentation_tables import write_tables  # noqa: E402 - found by the line above
+
 project = "Edgewise"
 author = "The Edgewise developers"
 copyright = "The Edgewise developers, Apache-2.0"
@@ -81,3 +83,4 @@ def _tier_table() -> str:
 _GENERATED = HERE / "_generated"
 _GENERATED.mkdir(exist_ok=True)
 (_GENERATED / "tiers.md").write_text(_tier_table(), encoding="utf-8")
+write_tables(_GENERATED)

@@ -23,7 +23,7 @@ def run(name: str, text: str, names: dict[str, Any]) -> None:
     assert result.failed == 0, "\n".join(report)
 
 
-@pytest.mark.parametrize("page", ["python.md", "concepts.md"])
+@pytest.mark.parametrize("page", ["python.md", "concepts.md", "recipes.md"])
 def test_examples_without_a_model(page: str) -> None:
     run(page, examples(DOCS / page, with_model=False), {})
 

@@ -6,13 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tools import documentation_tables as tables
 
 from edgewise.qualify.parity_gate import GATES
 from edgewise.runtimes import registry
-from edgewise.runtimes.protocol import Capabilities
 from edgewise.testing import contract
 from tests.docs.pages import DOCS, table_rows
-from tools import documentation_tables as tables
 
 RUNTIMES = DOCS / "runtimes.md"
 RECIPES = DOCS / "recipes.md"
@@ -66,15 +65,9 @@ def test_every_contract_check_is_documented() -> None:
 
 
 def test_the_gates_are_documented_with_their_limits() -> None:
-    rows = {row[0].strip("`"): row for row in table_rows(DOCS / "comparing.md")}
+    found = [row for row in table_rows(DOCS / "comparing.md") if len(row) == 4]
+    rows = {row[0].strip("`"): row for row in found}
     for gate in GATES.values():
         _, _, divergence, agreement = rows[gate.name]
         assert gate.kl_mean_nats == float(divergence.removesuffix(" nats"))
         assert gate.top1_agreement == float(agreement)
-
-
-def test_every_capability_is_listed_or_explained() -> None:
-    text = RUNTIMES.read_text(encoding="utf-8").lower()
-    words = {"logits": "logits", "rewind": "rewind", "state_save": "saved state"}
-    assert set(words) <= set(Capabilities.__struct_fields__)
-    assert all(word in text for word in words.values())
