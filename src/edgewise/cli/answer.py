@@ -49,7 +49,7 @@ def show_outcome(outcome: Outcome) -> None:
         return
     tokens, timings = outcome.tokens, outcome.timings
     cut = {
-        FinishReason.LENGTH: f"cut at the limit of {tokens.completion} tokens",
+        FinishReason.LENGTH: f"cut at the limit of {_count(tokens.completion)} tokens",
         FinishReason.DEADLINE: "cut at the deadline",
         FinishReason.CANCELLED: "cancelled",
     }.get(outcome.finish)
@@ -61,7 +61,7 @@ def show_outcome(outcome: Outcome) -> None:
         f"{provenance.route.route} by {provenance.policy_version}",
         provenance.runtime,
         f"deployment {provenance.fingerprint[:12]}",
-        f"{tokens.prompt} prompt{reused} + {tokens.completion} tokens",
+        f"{_count(tokens.prompt)} prompt{reused} + {_count(tokens.completion)} tokens",
         f"TTFT {_number(timings.ttft_ms, 'ms')}",
         _number(timings.decode_tok_s, "tok/s"),
         f"peak {mib(peak.number)}" if not isinstance(peak, Unknown) else "",
@@ -69,6 +69,10 @@ def show_outcome(outcome: Outcome) -> None:
     if provenance.seed is not None:
         parts.append(f"seed {provenance.seed}")
     say(paint(" | ".join(part for part in parts if part), "dim"))
+
+
+def _count(tokens: int | None) -> str:
+    return "?" if tokens is None else str(tokens)
 
 
 def exit_code(outcome: Outcome) -> ExitCode:

@@ -77,11 +77,15 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TokenCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Tokens, counted as tokens. ``reused`` prompt tokens were already in the KV cache."""
+    """Tokens, counted as tokens. ``reused`` prompt tokens were already in the KV cache.
 
-    prompt: int
+    A count is ``None`` where a runtime that answers by itself does not tell it; the outcome then
+    has the event ``token-counts-unknown``.
+    """
+
+    prompt: int | None
     reused: int
-    completion: int
+    completion: int | None
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -40,7 +40,7 @@ class Clock:
 
     def timings(self, generated: Generated) -> Timings:
         """Return all timings, now that the answer has ended."""
-        after_first = generated.completion_tokens - 1
+        after_first = (generated.completion_tokens or 0) - 1
         rate: Quantity = Unknown(reason="fewer than two tokens were decoded")
         if after_first > 0 and generated.decode_ms > 0:
             rate = Measured(

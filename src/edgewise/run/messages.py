@@ -82,12 +82,15 @@ Notice: TypeAlias = Chunk | Prefilled
 
 
 class Generated(_Struct, frozen=True, kw_only=True):
-    """How generation ended. The text went out in chunks."""
+    """How generation ended. The text went out in chunks.
+
+    Token counts are ``None`` where the runtime does not tell them.
+    """
 
     finish: FinishReason
-    prompt_tokens: int
+    prompt_tokens: int | None
     reused_tokens: int
-    completion_tokens: int
+    completion_tokens: int | None
     prefill_ms: float
     decode_ms: float
     seed: int | None

@@ -122,14 +122,14 @@ def _generated(
         events.append(
             Event(
                 code="token-counts-unknown",
-                message="the runtime did not tell how many tokens it used; counts show 0",
+                message="the runtime did not tell how many tokens it used",
             )
         )
     return Generated(
         finish=finish,
-        prompt_tokens=(result and result.prompt_tokens) or 0,
+        prompt_tokens=None if result is None else result.prompt_tokens,
         reused_tokens=0,
-        completion_tokens=(result and result.completion_tokens) or 0,
+        completion_tokens=None if result is None else result.completion_tokens,
         prefill_ms=result.ttft_ms if result else 0.0,
         decode_ms=result.decode_ms if result else 0.0,
         seed=params.sampling.seed if params.sampling.temperature > 0 else None,

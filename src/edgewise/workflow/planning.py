@@ -109,8 +109,9 @@ def default_run_config(
 ) -> RunConfig:
     """Return the run configuration to plan with, before anything is tuned.
 
-    Flash attention is on, since it bounds the workspace; loading is by huge pages where this
-    platform has them. What tuning chooses on the device replaces both.
+    Where it is a setting (the llama.cpp family) flash attention is on, since it bounds the
+    workspace; loading is by huge pages where this platform has them. What tuning chooses on the
+    device replaces both.
     """
     del description
     load_mode, huge = default_loading(
@@ -121,7 +122,7 @@ def default_run_config(
         context_length=request.context_length,
         kv_type=request.kv_type,
         threads=1 if isinstance(usable, Unknown) else max(1, int(usable.number)),
-        flash_attention=True,
+        flash_attention=registry.adapter(request.runtime).source_form == "gguf",
         load_mode=load_mode,
         huge_pages=huge,
     )
