@@ -49,7 +49,11 @@ def runtimes_context(runtimes_home: Path) -> Context:
 def built(two_layer_hf: Path, runtimes_context: Context) -> Builder:
     """Build the two-layer checkpoint once for a runtime and a recipe, the way a user does."""
 
+    made: dict[tuple[str, str], BuildReceipt] = {}
+
     def make(runtime: str, weights: str) -> BuildReceipt:
+        if (runtime, weights) in made:
+            return made[runtime, weights]
         request = BuildRequest(
             model=str(two_layer_hf),
             runtimes=(runtime,),
@@ -58,6 +62,7 @@ def built(two_layer_hf: Path, runtimes_context: Context) -> Builder:
         (result,) = build_for(runtimes_context, request).results
         if result.receipt is None:
             raise error_from_dict(result.error or {})
+        made[runtime, weights] = result.receipt
         return result.receipt
 
     return make

@@ -1,7 +1,8 @@
 """Scenarios of the LiteRT runtimes, run by the interpreter of their environment.
 
-``python litert_scenarios.py SRC NAME FOLDER`` writes one JSON line. The model is random and small;
-the reference is transformers' own forward pass in float32.
+``python litert_scenarios.py SRC FOLDER`` runs all of them in one process, since loading the
+libraries takes as long as an export, and writes one JSON line. The model is random and small; the
+reference is transformers' own forward pass in float32.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from edgewise.runtimes.litert.exporter import LiteRtExporter
 from edgewise.runtimes.litert.formats import FORMATS
 from edgewise.runtimes.litert_lm.engine import LiteRtLmEngine
 from edgewise.runtimes.protocol import CancelledError
+from edgewise.testing import check_text_engine
 
 CONTEXT = 192
 CHATML = (
@@ -303,6 +305,7 @@ def answers(artifact: Path) -> dict[str, Any]:
             code(lambda: litert.adapter.engine(artifact, config())),
         ],
         "partition": engine.partition().operators["FULLY_CONNECTED"],
+        "contract": {check.name: check.verdict for check in check_text_engine(engine)},
         "left": files(artifact),
     }
     engine.close()
@@ -330,7 +333,8 @@ def bad_input(folder: Path) -> dict[str, Any]:
     return found
 
 
-SCENARIOS = {call.__name__: call for call in (float_export, quantised, bundles, bad_input)}
+SCENARIOS = (float_export, quantised, bundles, bad_input)
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps(SCENARIOS[sys.argv[2]](Path(sys.argv[3]))) + "\n")
+    result = {call.__name__: call(Path(sys.argv[2]) / call.__name__) for call in SCENARIOS}
+    sys.stdout.write(json.dumps(result) + "\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,16 @@ from edgewise.cli.root import root
 from edgewise.core.quantity import Unknown
 from edgewise.core.recipe import Recipe
 from edgewise.errors import InputError, UnsupportedError
-from edgewise.runtimes import launch
+from edgewise.runtimes import launch, registry
 from edgewise.store import Home, trees
 from edgewise.workflow import building
 from edgewise.workflow.artifacts import find_built, label
 from edgewise.workflow.building import BuildReport, BuildRequest, Built, build_for
+from edgewise.workflow.checkpoints import fetch_checkpoint
 from edgewise.workflow.comparing import CompareRequest, compare
 from edgewise.workflow.context import Context
 from edgewise.workflow.parity import ParityRequest, check_parity
+from edgewise.workflow.runtimes import list_runtimes
 
 pytestmark = pytest.mark.model
 
@@ -230,3 +233,42 @@ def test_the_commands(built: Builder, two_layer_hf: Path, runtimes_home: Path) -
         "parity", receipt.sha256, receipt.sha256, "--windows", "1", "--window-tokens", "8"
     )
     assert (code, "top-1 agreement" in text) == (0, True)
+
+
+def test_a_folder_of_links_is_a_checkpoint(
+    context: Context, two_layer_hf: Path, tmp_path: Path
+) -> None:
+    """Hub caches consist of links; what else lies there does not matter."""
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    for file in two_layer_hf.iterdir():
+        (linked / file.name).symlink_to(file)
+    (linked / "notes").symlink_to("/nowhere")
+    os.mkfifo(linked / "pipe")
+    kept = fetch_checkpoint(context, str(linked))
+    assert kept.sha256 == fetch_checkpoint(context, str(two_layer_hf)).sha256
+    assert not any(path.is_symlink() for path in trees.path_of(context.home, kept.sha256).iterdir())
+
+
+def test_a_broken_environment_is_a_failure_not_a_skip(
+    context: Context, two_layer_hf: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv(launch.RUNTIMES_VARIABLE, str(tmp_path / "envs"))
+    spec = registry.adapter("ik").environment
+    assert spec is not None
+    folder = launch.environment_folder(spec)
+    python = launch.python_of(folder)
+    python.parent.mkdir(parents=True)
+    python.write_text("#!/bin/sh\necho the library is gone >&2\nexit 1\n")
+    python.chmod(0o755)
+    stamp = launch.Installed(parts=("run",), lock_sha256="0" * 64, versions={}, size_bytes=1)
+    (folder / launch.STAMP).write_bytes(msgspec.json.encode(stamp))
+    report = make(context, two_layer_hf, "f32", "all")
+    by_name = {result.runtime: result for result in report.results}
+    assert by_name["ik"].status == "failed"
+    assert error_of(by_name["ik"])["code"] == "runtime-broken"
+    assert "the library is gone" in error_of(by_name["ik"])["message"]
+    assert "runtime remove ik" in error_of(by_name["ik"])["hint"]
+    assert by_name["llamacpp"].status == "built"
+    (status,) = list_runtimes(context, ["ik"])
+    assert status.state == "broken"

@@ -20,12 +20,14 @@ ON_THE_CPU = ["CAST", "DYNAMIC_UPDATE_SLICE", "EMBEDDING_LOOKUP", "PACK", "RESHA
 pytestmark = pytest.mark.runtime
 
 
-def scenario(name: str, folder: Path) -> dict[str, Any]:
+@pytest.fixture(scope="module")
+def scenarios(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     presence = look_for(adapter)
     if presence.absent or not presence.can_export:
         pytest.skip(presence.reason)
+    folder = tmp_path_factory.mktemp("litert")
     done = subprocess.run(
-        [interpreter(adapter), "-P", str(SCENARIOS), str(SRC), name, str(folder)],
+        [interpreter(adapter), "-P", str(SCENARIOS), str(SRC), str(folder)],
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
@@ -36,8 +38,10 @@ def scenario(name: str, folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_a_float_export_matches_its_source_and_the_engine_is_exact(tmp_path: Path) -> None:
-    found = scenario("float_export", tmp_path)
+def test_a_float_export_matches_its_source_and_the_engine_is_exact(
+    scenarios: dict[str, Any],
+) -> None:
+    found = scenarios["float_export"]
     assert found["files"] == ["model.tflite", "tokenizer.json"]
     assert found["context"] == 192
     assert found["types"] == {"f32": 16}  # an untied head is a matrix of its own
@@ -52,8 +56,8 @@ def test_a_float_export_matches_its_source_and_the_engine_is_exact(tmp_path: Pat
     assert found["refused"] == ["context-too-long", "kv-type-unsupported", "hint-unknown"]
 
 
-def test_quantised_exports_hold_what_the_recipe_says(tmp_path: Path) -> None:
-    found = scenario("quantised", tmp_path)
+def test_quantised_exports_hold_what_the_recipe_says(scenarios: dict[str, Any]) -> None:
+    found = scenarios["quantised"]
     damaged = found.pop("damaged")
     assert {name: one["types"] for name, one in found.items()} == {
         "dynamic_wi8c": {"int8-channel-sym-f32": 15},
@@ -80,8 +84,8 @@ def test_quantised_exports_hold_what_the_recipe_says(tmp_path: Path) -> None:
     }
 
 
-def test_a_bundle_takes_the_prompt_as_the_model_does(tmp_path: Path) -> None:
-    found = scenario("bundles", tmp_path)
+def test_a_bundle_takes_the_prompt_as_the_model_does(scenarios: dict[str, Any]) -> None:
+    found = scenarios["bundles"]
     chats = ("chatml", "begin-in-template", "begin-by-tokenizer")
     for chat in chats:
         for name, (taken, wanted) in found[chat]["counts"].items():
@@ -109,11 +113,12 @@ def test_a_bundle_takes_the_prompt_as_the_model_does(tmp_path: Path) -> None:
         "load-mode-unsupported",
         "artifact-of-another-runtime",
     ]
+    assert set(answers["contract"].values()) == {"pass"}, answers["contract"]
     assert answers["partition"] == {"XNNPACK": 15}
 
 
-def test_a_bad_checkpoint_is_typed_and_leaves_nothing(tmp_path: Path) -> None:
-    found = scenario("bad_input", tmp_path)
+def test_a_bad_checkpoint_is_typed_and_leaves_nothing(scenarios: dict[str, Any]) -> None:
+    found = scenarios["bad_input"]
     assert found == {
         "architecture": ["architecture-unsupported", []],
         "quantised": ["checkpoint-quantised", []],

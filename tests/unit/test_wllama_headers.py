@@ -81,7 +81,7 @@ def test_the_splitter_is_a_whole_file_with_the_real_vocabulary(tmp_path: Path) -
 def test_a_file_without_a_vocabulary(tmp_path: Path, make: object) -> None:
     path = tiny_gguf(tmp_path / "a.gguf", drop=["tokenizer.ggml.tokens"])
     with pytest.raises(UnsupportedError, match="no vocabulary"):
-        make(path)  # type: ignore[operator]
+        make(path)
 
 
 @pytest.mark.parametrize("make", [numbered_header, splitter_header])
@@ -89,4 +89,4 @@ def test_a_damaged_file(tmp_path: Path, make: object) -> None:
     path = tiny_gguf(tmp_path / "a.gguf")
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(IntegrityError):
-        make(path)  # type: ignore[operator]
+        make(path)

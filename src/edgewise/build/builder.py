@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from edgewise.build.limits import explain
 from edgewise.build.service import SERVICE, Exported, ExportParams
 from edgewise.build.source import Source, prepare_source
 from edgewise.core.canonical import digest_of
@@ -14,7 +15,7 @@ from edgewise.core.fingerprint import CheckpointIdentity
 from edgewise.core.formats import OfferedFormat
 from edgewise.core.quantity import Measured, Quantity
 from edgewise.core.recipe import Recipe
-from edgewise.errors import AdapterError, InputError
+from edgewise.errors import AdapterError, EdgewiseError, InputError
 from edgewise.runtimes import registry
 from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.protocol import (
@@ -30,6 +31,7 @@ from edgewise.store.trees import FileEntry
 __all__ = ["BuildReceipt", "build"]
 
 _EXPORT_TIMEOUT_S = 7200.0
+_UNUSED_SET = "nothing in this format is calibrated: the calibration set was not used"
 
 
 class BuildReceipt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,6 +180,7 @@ def _receipt(
     result = exported.result
     quantises = result.resolved is not None and result.resolved.weights.kind != "float"
     sha256 = trees.tree_digest(entries)
+    unused = recipe.calibration_revision is not None and result.calibration is None
     return BuildReceipt(
         checkpoint=checkpoint,
         recipe=recipe,
@@ -200,7 +203,7 @@ def _receipt(
         deviations=result.deviations,
         partition=result.partition,
         calibration=result.calibration,
-        notes=(*source.notes, *result.notes),
+        notes=(*source.notes, *result.notes, *([_UNUSED_SET] if unused else [])),
         seconds=Measured(value=round(exported.seconds, 3), source="worker clock"),
         peak_memory_bytes=exported.peak_resident_bytes,
         fingerprint=digest_of(
@@ -219,6 +222,8 @@ def _export(params: ExportParams, memory_limit_bytes: int | None) -> Exported:
     worker = start_worker(params.runtime, SERVICE, memory_limit_bytes=memory_limit_bytes)
     try:
         return worker.call("export", params, Exported, timeout_s=_EXPORT_TIMEOUT_S)
+    except EdgewiseError as error:
+        raise explain(error, memory_limit_bytes) from error
     finally:
         worker.close()
 
@@ -230,5 +235,6 @@ def _with_revision(recipe: Recipe, calibration: Path) -> Recipe:
         raise InputError(
             "calibration-unreadable",
             f"the calibration set {calibration} cannot be read: {error.strerror}",
+            hint="name a text file with a sample on each line",
         ) from error
     return msgspec.structs.replace(recipe, calibration_revision=revision)

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from edgewise.build.limits import explain
 from edgewise.build.service import CONVERT_SERVICE, Converted, ConvertParams
 from edgewise.core.canonical import canonical_json, digest_of
-from edgewise.errors import IntegrityError
+from edgewise.errors import EdgewiseError, IntegrityError
 from edgewise.models.gguf import read_gguf
 from edgewise.runtimes.launch import start_worker
 from edgewise.store import Home, trees
@@ -124,6 +125,8 @@ def _convert(
                 Converted,
                 timeout_s=_CONVERT_TIMEOUT_S,
             )
+        except EdgewiseError as error:
+            raise explain(error, memory_limit_bytes) from error
         finally:
             worker.close()
         entries = trees.index(target)

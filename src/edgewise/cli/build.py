@@ -10,14 +10,13 @@ from edgewise.cli.options import json_option, model_size, parse_overrides
 from edgewise.cli.output import StepPrinter, print_json, print_table, say, show_quantity
 from edgewise.core.formats import Activation
 from edgewise.core.recipe import KvType
+from edgewise.errors import ExitCode, error_from_dict
 
 if TYPE_CHECKING:
     from edgewise.core.recipe import Recipe
     from edgewise.workflow.building import BuildReport, Built
 
 __all__ = ["build"]
-
-_STATUS_EXIT = {"failed": 7, "refused": 3}
 
 
 @click.command()
@@ -98,7 +97,14 @@ def build(model: str | None, *, runtimes: tuple[str, ...], as_json: bool, **opti
         print_json(report)
     else:
         _print(report)
-    return max((_STATUS_EXIT.get(result.status, 0) for result in report.results), default=0)
+    return max((_exit_code(result) for result in report.results), default=0)
+
+
+def _exit_code(result: Built) -> int:
+    """Return the code of a runtime's own error; under ``all`` none for one that cannot export."""
+    if result.error is None or result.status == "skipped":
+        return int(ExitCode.OK)
+    return int(error_from_dict(result.error).exit_code)
 
 
 def _recipe(options: dict[str, Any]) -> Recipe:

@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 _FLOATS = {"f32": 32, "bf16": 16, "f16": 16}
+_NAMES_IN_HINT = 8
 _WHOLE = {"channel": 0, "tensor": -1}
 _SCALES = ("f32", "f16", "bf16", "e8m0")
 _HEAD = re.compile(r"(?:(?P<float>f32|f16|bf16)|int(?P<bits>[1-9]))(?=-|$)")
@@ -252,11 +253,14 @@ def _query_or_unknown_name(
         return parse_query(weights)
     except InputError as error:
         names = [offer.name for offer in offered]
+        some = ", ".join(names[:_NAMES_IN_HINT]) or "none"
+        more = len(names) - _NAMES_IN_HINT
         raise UnsupportedError(
             "recipe-unsupported",
             f"{runtime} has no format called {weights!r}",
             context={"runtime": runtime, "offered": names},
-            hint=f"it offers: {', '.join(names) or 'none'}; or say what you need, e.g. int4-g32",
+            hint=f"it offers: {some}{f' and {more} more' if more > 0 else ''}; "
+            "or say what you need, e.g. int4-g32",
         ) from error
 
 

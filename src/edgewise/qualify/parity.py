@@ -45,7 +45,7 @@ _ANSWER_TOKENS = 32
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of a comparison."""
+    """One side of a comparison; ``text_only`` says that its logits are out of reach."""
 
     label: str
     runtime: str
@@ -53,6 +53,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     run_config: RunConfig
     text: TextSettings
+    text_only: bool = False
 
 
 class SideBySide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from edgewise.core.recipe import LoadMode
 from edgewise.errors import AdapterError, EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.run.messages import (
@@ -199,20 +201,26 @@ def capabilities_in_worker(runtime: str) -> Capabilities:
     try:
         presence = look_for(registry.adapter(runtime))
     except AdapterError as error:
-        return _none(runtime, error.message)
+        return _broken(runtime, error)
     if presence.absent:
         return _none(runtime, presence.reason, missing=presence.missing)
     try:
         worker = start_worker(runtime, SERVICE)
-    except AdapterError as error:
-        return _none(runtime, error.message)
+    except EdgewiseError as error:
+        return _broken(runtime, error)
     try:
         found = worker.call("capabilities", runtime, Capabilities)
     except EdgewiseError as error:
-        return _none(runtime, error.message)
+        return _broken(runtime, error)
     finally:
         worker.close()
     return presence.narrow(found)
+
+
+def _broken(runtime: str, error: EdgewiseError) -> Capabilities:
+    said = error.context.get("native_log") or []
+    reason = f"{error.message}: {said[-1]}" if said else error.message
+    return msgspec.structs.replace(_none(runtime, reason), broken=True)
 
 
 def _none(runtime: str, reason: str, *, missing: tuple[str, ...] = ()) -> Capabilities:

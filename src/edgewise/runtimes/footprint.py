@@ -6,12 +6,30 @@ measured, and is said to be: a plan with an unknown line never claims to fit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from edgewise.core.quantity import Estimated, Unknown
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import KvType, RunConfig
+from edgewise.errors import UnsupportedError
 from edgewise.models.architecture import ModelShape
 from edgewise.runtimes.protocol import Footprint
 
-__all__ = ["plain_footprint"]
+__all__ = ["kv_element_bytes", "plain_footprint"]
+
+
+def kv_element_bytes(runtime: str, kv_type: KvType, known: Mapping[KvType, float]) -> float:
+    """Return the bytes of one element of a KV cache.
+
+    Raises:
+        UnsupportedError: the runtime has no such cache.
+    """
+    if kv_type not in known:
+        raise UnsupportedError(
+            "kv-type-unsupported",
+            f"{runtime} has no {kv_type} KV cache",
+            hint=f"it has: {', '.join(known)}",
+        )
+    return known[kv_type]
 
 
 def plain_footprint(

@@ -40,6 +40,7 @@ _NO_WHEEL = (
     "no matching distributions available for your environment",
     "is not a supported wheel",
 )
+_UNREACHABLE = ("after connection broken by", "Failed to establish a new connection")
 _NO_SPACE = ("No space left on device", "Errno 28")
 
 
@@ -143,6 +144,7 @@ def _pip(folder: Path, requirements: Sequence[str], lock: Path, report: Report) 
     command += ["--no-input", "--disable-pip-version-check", "--no-compile", "--progress-bar=off"]
     command += ["--constraint", str(lock), *requirements]
     tail: list[str] = []
+    unreachable = False
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
@@ -150,6 +152,7 @@ def _pip(folder: Path, requirements: Sequence[str], lock: Path, report: Report) 
             assert process.stdout is not None
             for line in process.stdout:
                 tail = [*tail[1 - _TAIL_LINES :], line.strip()]
+                unreachable = unreachable or any(words in line for words in _UNREACHABLE)
                 found = _STEP.match(line)
                 if found is not None:
                     report(f"{found[1].lower()} {found[2]}".strip())
@@ -157,18 +160,23 @@ def _pip(folder: Path, requirements: Sequence[str], lock: Path, report: Report) 
             process.kill()
             raise
     if process.returncode:
-        raise _pip_error(folder.name, tail)
+        raise _pip_error(folder.name, tail, unreachable=unreachable)
 
 
-def _pip_error(name: str, tail: list[str]) -> UnsupportedError | RemoteError | ResourceError:
+def _pip_error(
+    name: str, tail: list[str], *, unreachable: bool = False
+) -> UnsupportedError | RemoteError | ResourceError:
     text = "\n".join(tail)
     context = {"environment": name, "output": tail}
     said = next((line for line in reversed(tail) if line.startswith("ERROR")), "pip failed")
     if any(words in text for words in _NO_SPACE):
         return ResourceError(
-            "disk-full", f"the disk is full while {name} is installed", context=context
+            "disk-full",
+            f"the disk is full while {name} is installed",
+            context=context,
+            hint="free some space, or set EDGEWISE_RUNTIMES to a folder on a larger volume",
         )
-    if any(words in text for words in _NO_WHEEL):
+    if not unreachable and any(words in text for words in _NO_WHEEL):
         return UnsupportedError(
             "runtime-wheel-missing",
             f"{name} cannot be installed on this platform: {said}",

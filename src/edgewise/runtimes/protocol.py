@@ -71,6 +71,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         hints: Names that ``RunConfig.hints`` may hold.
         unverified: What this runtime declares and nobody has run on such a machine.
         missing: What would have to be installed for the rest, each by name.
+        broken: Whether it is installed and does not load.
     """
 
     runtime: str
@@ -90,6 +91,7 @@ class Capabilities(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     hints: tuple[str, ...] = ()
     unverified: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    broken: bool = False
 
 
 class PartitionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

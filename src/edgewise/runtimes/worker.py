@@ -75,7 +75,11 @@ class WorkerProcess:
             )
         except OSError as error:
             raise ResourceError(
-                "worker-start-failed", f"the worker process cannot be started: {error}"
+                "worker-start-failed",
+                f"the worker process cannot be started: {error}",
+                context={"python": python},
+                hint="check the limits on processes and memory; an environment that is damaged "
+                "is made anew by `edgewise runtime remove` and `install`",
             ) from error
         self._idle_timeout_s = idle_timeout_s
         self._frames: queue.SimpleQueue[wire.Response | AdapterError | None] = queue.SimpleQueue()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -17,6 +18,7 @@ from edgewise.errors import InputError, IntegrityError
 from edgewise.store import scratch
 from edgewise.store.digest import file_digest
 from edgewise.store.home import Home, storage_error
+from edgewise.store.regular import open_regular
 
 __all__ = [
     "FileEntry",
@@ -24,6 +26,7 @@ __all__ = [
     "copy_in",
     "digest_matches",
     "index",
+    "index_names",
     "path_of",
     "size_of",
     "tree_digest",
@@ -71,6 +74,33 @@ def index(folder: Path) -> tuple[FileEntry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.path))
 
 
+def index_names(folder: Path, names: Iterable[str]) -> tuple[FileEntry, ...]:
+    """Return some files of somebody's folder, sorted by path; links to files are followed.
+
+    Caches of checkpoints consist of links; what they point at is what is read and copied.
+
+    Raises:
+        InputError: a name is no file, or there is none.
+    """
+    entries = []
+    for name in names:
+        path = folder / name
+        try:
+            with open_regular(path) as stream:
+                size = os.fstat(stream.fileno()).st_size
+        except OSError as error:
+            raise InputError(
+                "tree-not-plain",
+                f"{name} is no regular file",
+                context={"folder": str(folder)},
+                hint="name a folder of plain files",
+            ) from error
+        entries.append(FileEntry(path=name, sha256=file_digest(path), size_bytes=size))
+    if not entries:
+        raise InputError("tree-empty", f"{folder} holds no file of a checkpoint")
+    return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
 def tree_digest(entries: tuple[FileEntry, ...]) -> str:
     """Return the identity of a tree: one file's own digest, or the digest of the index."""
     return entries[0].sha256 if len(entries) == 1 else digest_of(list(entries))
@@ -113,12 +143,15 @@ def adopt(home: Home, folder: Path, entries: tuple[FileEntry, ...]) -> Path:
 
 
 def copy_in(home: Home, source: Path, entries: tuple[FileEntry, ...]) -> Path:
-    """Copy a folder that belongs to somebody else into the store.
+    """Copy a folder that belongs to somebody else into the store, unless it is there and sound.
 
     Raises:
         IntegrityError: a file changed while it was copied.
         ResourceError: the home cannot be written.
     """
+    kept = home.root / "trees" / tree_digest(entries)
+    if kept.is_dir() and _sound(kept, entries):
+        return kept  # the disk need not hold it twice
     with home.work_folder() as work:
         copy = work / "tree"
         try:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from edgewise.core.recipe import RunConfig
 from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
-from edgewise.runtimes.launch import start_worker
+from edgewise.runtimes.launch import default_loading, start_worker
 from edgewise.testing.report import SERVICE, ContractCheck, ContractParams, ContractReport
 
 __all__ = ["run_contract"]
@@ -36,7 +36,7 @@ def run_contract(
         UnsupportedError: the runtime is not installed, or not known.
         AdapterError: the artifact cannot be loaded, or the worker died.
     """
-    config = run_config or RunConfig(context_length=_CONTEXT, batch_tokens=32)
+    config = run_config or _default(runtime)
     worker = start_worker(runtime, SERVICE, run_config=config)
     try:
         worker.call(
@@ -56,4 +56,11 @@ def run_contract(
         artifact=artifact.name,
         run_config=config,
         checks=tuple(checks),
+    )
+
+
+def _default(runtime: str) -> RunConfig:
+    load_mode, huge_pages = default_loading(runtime)
+    return RunConfig(
+        context_length=_CONTEXT, batch_tokens=32, load_mode=load_mode, huge_pages=huge_pages
     )

@@ -128,6 +128,7 @@ def subject(
             context, capabilities, receipt, context_length=context_length, threads=threads
         ),
         text=_text(context, receipt),
+        text_only=capabilities.text_only,
     )
 
 

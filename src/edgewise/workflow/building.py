@@ -12,7 +12,13 @@ import msgspec
 from edgewise.build import BuildReceipt, build
 from edgewise.core.quantity import Unknown
 from edgewise.core.recipe import Recipe
-from edgewise.errors import EdgewiseError, InputError, IntegrityError, UnsupportedError
+from edgewise.errors import (
+    AdapterError,
+    EdgewiseError,
+    InputError,
+    IntegrityError,
+    UnsupportedError,
+)
 from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes import registry
 from edgewise.runtimes.protocol import Capabilities
@@ -127,6 +133,14 @@ def _build_one(
 
 
 def _cannot(capabilities: Capabilities, *, every: bool) -> Built:
+    name = capabilities.runtime
+    if capabilities.broken:
+        broken = AdapterError(
+            "runtime-broken",
+            f"{name} is installed and does not load: {capabilities.reason}",
+            hint=f"install it anew: edgewise runtime remove {name}, then runtime install {name}",
+        )
+        return Built(runtime=name, status="failed", error=broken.to_dict())
     error = UnsupportedError(
         "runtime-cannot-export",
         f"{capabilities.runtime} cannot export here: {capabilities.reason}",

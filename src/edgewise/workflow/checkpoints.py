@@ -165,10 +165,13 @@ def _keep_folder(context: Context, reference: FileReference) -> Checkpoint:
 
     folder = folder_of(reference)
     licence = read_hf(folder).free_texts.get("licence")
-    entries = tuple(
-        entry
-        for entry in trees.index(folder)
-        if "/" not in entry.path and any(fnmatch(entry.path, kind) for kind in _HF_FILES)
+    entries = trees.index_names(
+        folder,
+        (
+            path.name
+            for path in folder.iterdir()
+            if any(fnmatch(path.name, kind) for kind in _HF_FILES)
+        ),
     )
     sha256 = trees.tree_digest(entries)
     if reference.sha256 not in {None, sha256}:

@@ -25,7 +25,9 @@ def check_contract(context: Context, name: str) -> ContractReport:
     """
     receipt = find_built(context, name)
     what = subject(context, receipt, context_length=_CONTEXT)
-    config = msgspec.structs.replace(what.run_config, threads=1, batch_tokens=32)
+    config = msgspec.structs.replace(what.run_config, threads=1)
+    if not what.text_only:  # whose bundle fixes how many tokens a step takes
+        config = msgspec.structs.replace(config, batch_tokens=32)
     context.report(Step(stage="contract", status="start", message=label(receipt)))
     report = run_contract(
         what.runtime, what.artifact, config, end_token_ids=what.text.end_token_ids

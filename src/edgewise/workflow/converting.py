@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -9,6 +11,7 @@ import msgspec
 from edgewise.errors import InputError
 from edgewise.models import hf_form
 from edgewise.store import trees
+from edgewise.store.home import storage_error
 from edgewise.workflow.checkpoints import fetch_checkpoint
 from edgewise.workflow.context import Context, Step
 
@@ -57,7 +60,7 @@ def convert_checkpoint(context: Context, request: ConvertRequest) -> ConvertRepo
         ResourceError: the disk is full.
     """
     destination = Path(request.destination).expanduser().absolute()
-    if destination.exists():
+    if os.path.lexists(destination):
         raise InputError(
             "destination-exists",
             f"{destination} exists already",
@@ -96,9 +99,12 @@ def _convert(source: Path, destination: Path, request: ConvertRequest) -> hf_for
                 hint="convert to hf with --layers first",
             )
         return hf_form.hf_to_gguf(source, destination, dtype=request.dtype)
-    destination.mkdir(parents=True)
+    try:
+        destination.mkdir(parents=True)
+    except OSError as error:
+        raise storage_error(error, destination, "making the folder") from error
     try:
         return hf_form.gguf_to_hf(source, destination, dtype=request.dtype, layers=request.layers)
     except BaseException:
-        destination.rmdir()
+        shutil.rmtree(destination, ignore_errors=True)
         raise

@@ -12,6 +12,7 @@ from edgewise.errors import InputError
 from edgewise.qualify.parity import ParityReport, compare_artifacts
 from edgewise.qualify.parity_gate import gate_for
 from edgewise.qualify.texts import PROSE
+from edgewise.store.regular import read_regular
 from edgewise.workflow.artifacts import SOURCE, find_built, reference_for, subject
 from edgewise.workflow.context import Context, Step
 
@@ -19,6 +20,7 @@ __all__ = ["EVAL_DATA_VARIABLE", "ParityRequest", "check_parity", "parity_of"]
 
 EVAL_DATA_VARIABLE = "EDGEWISE_EVAL_DATA"
 _WIKITEXT = Path("wikitext2") / "test.txt"
+_TEXT_BYTES_MAX = 1 << 30
 
 
 class ParityRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +98,7 @@ def _material(text_file: str | None) -> tuple[str, str]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, limit_bytes=_TEXT_BYTES_MAX).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(
             "text-unreadable",

@@ -143,9 +143,11 @@ def _status(name: str) -> RuntimeStatus:
 def _state(
     spec: EnvironmentSpec | None, stamp: Installed | None, capabilities: Capabilities
 ) -> str:
+    if capabilities.broken:
+        return "broken"
     if stamp is None:
         there = capabilities.version is not None
         return "beside" if there else "not installed"
     if spec is not None and spec.export and "export" not in stamp.parts:
         return "run only"
-    return "installed" if capabilities.version is not None else "broken"
+    return "installed"

@@ -62,6 +62,7 @@ class _BringUp:
         self._peak: Quantity | None = None
 
     def run(self) -> UpReport:
+        registry.adapter(self._request.runtime)  # a wrong name is said before minutes of measuring
         profile = self._probe()
         if (refused := self._plan_ahead(profile)) is not None:
             return refused

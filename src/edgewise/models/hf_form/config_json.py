@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from edgewise.errors import IntegrityError, UnsupportedError
-from edgewise.models.architecture import ModelShape
+from edgewise.models.architecture import LAYERS_MAX, ModelShape
 from edgewise.models.gguf_types import GgufFile, GgufValue
-from edgewise.models.hf_form.rope import Rope, rope_of_config, unsupported_scaling
+from edgewise.models.hf_form.rope import F32_MAX, Rope, rope_of_config, unsupported_scaling
 from edgewise.models.hf_form.rules import HfRules
 
 __all__ = ["config_of_gguf", "metadata_of_config", "rope_of_gguf"]
@@ -140,7 +140,7 @@ def metadata_of_config(config: Mapping[str, Any], rules: HfRules) -> dict[str, G
     _check_config(config, rules)
     heads = count(config, "num_attention_heads")
     width = count(config, "hidden_size")
-    n_layers = count(config, "num_hidden_layers")
+    n_layers = layer_count(config)
     head_dim = count(config, "head_dim", width // heads)
     rope = config_rope(config, rules)
     prefix = rules.gguf + "."
@@ -191,6 +191,18 @@ def count(config: Mapping[str, Any], key: str, default: int | None = None) -> in
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value < _COUNT_MAX:
         raise invalid(key, f"{value!r} is not a number from 1 up")
     return value
+
+
+def layer_count(config: Mapping[str, Any]) -> int:
+    """Return the number of layers; so many are possible that listing their tensors ends.
+
+    Raises:
+        IntegrityError: it is missing or absurd (``hf-config-invalid``).
+    """
+    layers = count(config, "num_hidden_layers")
+    if layers > LAYERS_MAX:
+        raise invalid("num_hidden_layers", f"{layers} layers; {LAYERS_MAX} are the most")
+    return layers
 
 
 def invalid(field: str, why: str) -> IntegrityError:
@@ -257,7 +269,7 @@ def _sliding_metadata(config: Mapping[str, Any], n_layers: int) -> dict[str, Ggu
     elif (
         isinstance(kinds, list)
         and len(kinds) == n_layers
-        and set(kinds) <= {"sliding_attention", "full_attention"}
+        and all(kind in ("sliding_attention", "full_attention") for kind in kinds)
     ):
         slides = tuple([kind == "sliding_attention" for kind in kinds])
     else:
@@ -315,8 +327,9 @@ def _check_layers(config: Mapping[str, Any], rules: HfRules) -> None:
         raise _setting("every layer sees a window only, which llama.cpp does not do for it")
     skipped = config.get("no_rope_layers")
     if skipped and rules.rope_skip_step:
-        usual = _periodic(count(config, "num_hidden_layers"), rules.rope_skip_step)
-        if [bool(rotated) for rotated in skipped] != list(usual):
+        usual = _periodic(layer_count(config), rules.rope_skip_step)
+        stated = skipped if isinstance(skipped, list) else []
+        if [bool(rotated) for rotated in stated] != list(usual):
             raise _setting("the layers without rotary embedding are not every fourth")
     if rules.sliding:
         heads, width = count(config, "num_attention_heads"), count(config, "hidden_size")
@@ -338,7 +351,7 @@ def _setting(what: str) -> UnsupportedError:
 
 def _number(file: GgufFile, key: str) -> float:
     value = file.metadata.get(key)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= F32_MAX:
         raise IntegrityError(
             "gguf-bad-metadata" if key in file.metadata else "gguf-missing-metadata",
             f"{key} in {file.path} is {value!r}, not a positive number",
@@ -350,6 +363,6 @@ def _number(file: GgufFile, key: str) -> float:
 
 def _float(config: Mapping[str, Any], key: str, default: float) -> float:
     value = config.get(key, default)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= F32_MAX:
         raise invalid(key, f"{value!r} is not a positive number")
     return float(value)

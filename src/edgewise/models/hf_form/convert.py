@@ -7,7 +7,9 @@ memory; a conversion that fails leaves nothing in its destination.
 from __future__ import annotations
 
 import collections
+import contextlib
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,7 +144,7 @@ def hf_to_gguf(source: Path, destination: Path, *, dtype: str = "f16") -> Conver
     """
     target = _dtype(dtype)
     checkpoint = read_hf(source)
-    if destination.exists():
+    if os.path.lexists(destination):
         raise InputError(
             "destination-exists",
             f"{destination} exists already",
@@ -157,11 +159,11 @@ def hf_to_gguf(source: Path, destination: Path, *, dtype: str = "f16") -> Conver
     planned = _planned_gguf(checkpoint, target)
     try:
         write_gguf(destination, metadata, planned)
-    except OSError as error:
-        destination.unlink(missing_ok=True)
-        raise storage_error(error, destination, "converting the checkpoint") from error
-    except BaseException:
-        destination.unlink(missing_ok=True)
+    except BaseException as error:
+        with contextlib.suppress(OSError):  # it may be this very path that is wrong
+            destination.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise storage_error(error, destination, "converting the checkpoint") from error
         raise
     types = collections.Counter(one.info.dtype.lower() for one in checkpoint.tensors.values())
     return Conversion(

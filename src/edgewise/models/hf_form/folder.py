@@ -22,6 +22,7 @@ from edgewise.models.hf_form.config_json import (
     config_rope,
     count,
     invalid,
+    layer_count,
     metadata_of_config,
 )
 from edgewise.models.hf_form.json_files import bad_json, read_bytes, read_json
@@ -152,7 +153,7 @@ def config_places(
     heads = count(config, "num_attention_heads")
     return places_of(
         rules,
-        n_layers=count(config, "num_hidden_layers"),
+        n_layers=layer_count(config),
         n_heads=heads,
         n_kv_heads=count(config, "num_key_value_heads", heads),
         tied=tied,
@@ -199,11 +200,11 @@ def _tensors(folder: Path) -> tuple[dict[str, HfTensor], dict[str, str]]:
 def _shard_names(folder: Path, listed: Any) -> list[str]:
     if not isinstance(listed, dict) or not listed:
         raise _shards(folder, "it has no weight_map")
-    names = set(listed.values())
-    for name in names:
+    for name in listed.values():
         plain = isinstance(name, str) and name == Path(name).name and name.endswith(".safetensors")
         if not plain:
             raise _shards(folder, f"{name!r} is not the name of a shard")
+    names = set(listed.values())
     if len(names) > _SHARDS_MAX:
         raise _shards(folder, f"it names {len(names)} shards")
     return sorted(names)

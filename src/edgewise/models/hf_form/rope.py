@@ -17,7 +17,7 @@ from edgewise.errors import IntegrityError, UnsupportedError
 if TYPE_CHECKING:
     import numpy as np
 
-__all__ = ["Rope", "llama3_factors", "match_llama3_factors", "rope_of_config"]
+__all__ = ["F32_MAX", "Rope", "llama3_factors", "match_llama3_factors", "rope_of_config"]
 
 # Published values: Llama 3.1 (factor 8) and 3.2 (factor 32).
 _LLAMA3_FACTORS: Final = (8.0, 32.0)
@@ -27,6 +27,8 @@ _LLAMA3: Final = {
     "original_max_position_embeddings": 8192,
 }
 _TOLERANCE: Final = 1e-4
+# GGUF keeps these numbers as 32-bit floats.
+F32_MAX: Final = 3.4e38
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +83,14 @@ def rope_of_config(
         IntegrityError: a value is not a positive number (``hf-config-invalid``).
         UnsupportedError: a scaling that GGUF cannot carry (``rope-scaling-unsupported``).
     """
-    stated = config.get("rope_parameters")
-    stated = stated if isinstance(stated, dict) else {}
+    stated = _object(config, "rope_parameters")
     ours = stated.get("full_attention", stated)
     ours = ours if isinstance(ours, dict) else {}
-    scaling = ours if ours.get("rope_type") else config.get("rope_scaling")
-    scaling = scaling if isinstance(scaling, dict) else {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    older = _object(config, "rope_scaling")
+    scaling = ours if ours.get("rope_type") else older
+    kind = _kind(scaling)
+    if older and _kind(older) != kind:  # readers differ in which of the two they believe
+        raise _invalid(f"rope_scaling in config.json is {_kind(older)!r}, rope_parameters {kind!r}")
     theta = _positive(ours.get("rope_theta", config.get("rope_theta", theta_default)), "rope_theta")
     sliding = None
     if theta_sliding_default is not None:
@@ -163,11 +166,26 @@ def unsupported_scaling(kind: str) -> UnsupportedError:
 
 
 def _positive(value: Any, field: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise IntegrityError(
-            "hf-config-invalid",
-            f"{field} in config.json is {value!r}, not a positive number",
-            context={"field": field},
-            hint="the folder is damaged: fetch or convert the checkpoint again",
-        )
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= F32_MAX:
+        raise _invalid(f"{field} in config.json is {value!r}, not a positive number", field)
     return value
+
+
+def _object(config: Mapping[str, Any], field: str) -> dict[str, Any]:
+    value = config.get(field)
+    if value is not None and not isinstance(value, dict):
+        raise _invalid(f"{field} in config.json is no object", field)
+    return value or {}
+
+
+def _kind(scaling: Mapping[str, Any]) -> Any:
+    return scaling.get("rope_type", scaling.get("type", "default"))
+
+
+def _invalid(message: str, field: str = "rope_scaling") -> IntegrityError:
+    return IntegrityError(
+        "hf-config-invalid",
+        message,
+        context={"field": field},
+        hint="the folder is damaged: fetch or convert the checkpoint again",
+    )

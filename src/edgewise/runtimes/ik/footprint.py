@@ -11,6 +11,7 @@ from __future__ import annotations
 from edgewise.core.quantity import Estimated
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.models.architecture import ModelShape
+from edgewise.runtimes.footprint import kv_element_bytes
 from edgewise.runtimes.protocol import Footprint
 
 __all__ = ["footprint"]
@@ -62,7 +63,8 @@ def _cells(config: RunConfig) -> int:
 
 def _kv_cache(shape: ModelShape, config: RunConfig) -> int:
     width = sum(heads * (shape.head_dim_k + shape.head_dim_v) for heads in shape.n_kv_heads)
-    return int(_cells(config) * width * _KV_BYTES[config.kv_type])
+    per_element = kv_element_bytes("ik", config.kv_type, _KV_BYTES)
+    return int(_cells(config) * width * per_element)
 
 
 def _workspace(shape: ModelShape, config: RunConfig) -> int:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from edgewise.core.quantity import Estimated
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.models.architecture import ModelShape
+from edgewise.runtimes.footprint import kv_element_bytes
 from edgewise.runtimes.protocol import Footprint
 
 __all__ = ["footprint"]
@@ -70,7 +71,7 @@ def _cells(shape: ModelShape, config: RunConfig, *, sliding: bool) -> int:
 
 
 def _kv_cache(shape: ModelShape, config: RunConfig) -> int:
-    per_element = _KV_BYTES[config.kv_type]
+    per_element = kv_element_bytes("llamacpp", config.kv_type, _KV_BYTES)
     total = 0.0
     for heads, sliding in zip(shape.n_kv_heads, shape.is_sliding, strict=True):
         width = heads * (shape.head_dim_k + shape.head_dim_v)

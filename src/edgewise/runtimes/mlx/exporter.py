@@ -51,16 +51,18 @@ class MlxExporter:
         recipe: Recipe,
         *,
         threads: int,  # noqa: ARG002 - MLX has no setting
-        calibration: Path | None = None,  # noqa: ARG002 - no method here calibrates
+        calibration: Path | None = None,
     ) -> ExportResult:
         """Write ``model.safetensors``, ``config.json`` and the tokenizer.
 
         Raises:
             UnsupportedError: the recipe or the architecture cannot be honoured.
-            InputError: the recipe contradicts itself, or the source is no HF folder.
+            InputError: the recipe contradicts itself, the source is no HF folder, or a calibration
+                set was given, which nothing here would use.
             IntegrityError: the source's weights do not fit its config.
             ResourceError: the disk is full.
         """
+        _refuse_what_is_not_read(recipe, calibration)
         config = _read_config(source)
         model = build_model(config)
         weights = _read_weights(source)
@@ -143,6 +145,21 @@ def _read_weights(source: Path) -> dict[str, Any]:
                 "hf-weights-damaged", f"{file.name} is no sound safetensors file: {error}"
             ) from error
     return weights
+
+
+def _refuse_what_is_not_read(recipe: Recipe, calibration: Path | None) -> None:
+    if recipe.overrides:
+        raise UnsupportedError(
+            "overrides-unsupported",
+            "mlx takes no formats for single tensors",
+            hint="state weights, embedding and head",
+        )
+    if calibration is not None:
+        raise InputError(
+            "calibration-unused",
+            "no method of mlx's formats calibrates",
+            hint="leave the set out",
+        )
 
 
 def _offer(recipe: Recipe, weights: dict[str, Any]) -> OfferedFormat:

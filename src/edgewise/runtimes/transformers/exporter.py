@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from edgewise.core.recipe import Recipe, resolve
-from edgewise.errors import InputError
+from edgewise.errors import InputError, UnsupportedError
 from edgewise.models.hf_form import HfCheckpoint, read_hf
 from edgewise.models.hf_form.dequantize import encode
 from edgewise.models.hf_form.folder import HfTensor
@@ -65,6 +65,12 @@ class FloatExporter:
         if calibration is not None:
             raise InputError(
                 "calibration-unused", "32-bit floats are not calibrated", hint="leave the set out"
+            )
+        if recipe.overrides:
+            raise UnsupportedError(
+                "overrides-unsupported",
+                "the reference takes no formats for single tensors",
+                hint="leave the overrides out",
             )
         offer = resolve(recipe, FORMATS, runtime="transformers")
         checkpoint = read_hf(source)

@@ -9,6 +9,7 @@ from tests.unit.core.values import GEMMA3, SMOLLM2
 
 from edgewise.core.quantity import Estimated
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
+from edgewise.errors import UnsupportedError
 from edgewise.models.architecture import ModelShape
 from edgewise.runtimes.llamacpp.footprint import footprint
 
@@ -114,3 +115,9 @@ def test_without_flash_attention_the_scores_are_held() -> None:
     assert isinstance(without, Estimated)
     scores = 9 * 128 * 8192 * 4
     assert without.number - with_it.number > scores
+
+
+def test_a_cache_that_llama_cpp_does_not_offer_is_refused() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        footprint(SMOLLM2, config(512, KvType.U4))
+    assert caught.value.code == "kv-type-unsupported"
