@@ -59,7 +59,7 @@ def broken(kind: str, folder: Path, sound: Path) -> Path:
     ("kind", "status", "code"),
     [
         ("missing", 2, "file-missing"),
-        ("folder", 2, "file-is-folder"),
+        ("folder", 2, "hf-file-missing"),
         ("truncated", 4, "gguf-data-truncated"),
         ("empty", 4, "gguf-empty"),
         ("html", 4, "gguf-bad-magic"),

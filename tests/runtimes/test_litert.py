@@ -43,7 +43,7 @@ def test_a_float_export_matches_its_source_and_the_engine_is_exact(
 ) -> None:
     found = scenarios["float_export"]
     assert found["files"] == ["model.tflite", "tokenizer.json"]
-    assert found["context"] == 192
+    assert found["context"] == 512
     assert found["types"] == {"f32": 16}  # an untied head is a matrix of its own
     assert not found["tensorflow"]
     assert found["agree"] == 1.0

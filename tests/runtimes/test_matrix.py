@@ -33,7 +33,6 @@ MATRIX = [
     ("litert", "f32", "float"),
     ("litert", "int8", "int8"),
     ("mlx", "f32", "float"),
-    ("mlx", "int4", "int4"),
     ("tvm", "f32", "float"),
     ("wllama", "as-is", "as-shipped"),
 ]
