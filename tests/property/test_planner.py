@@ -66,7 +66,7 @@ def configs(draw: st.DrawFn) -> RunConfig:
     flash = draw(st.booleans())
     return RunConfig(
         context_length=draw(st.integers(1, 1 << 31) | st.integers(1, 5000)),
-        kv_type=draw(st.sampled_from(KvType)) if flash else KvType.F16,
+        kv_type=draw(st.sampled_from([KvType.F16, KvType.Q8_0])) if flash else KvType.F16,
         flash_attention=flash,
         threads=draw(st.integers(1, 256)),
         batch_tokens=draw(st.integers(1, 4096)),

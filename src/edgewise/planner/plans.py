@@ -103,7 +103,11 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def make_plan(candidate: Candidate, tier: Tier, footprint: FootprintModel) -> Plan:
-    """Return the plan of a candidate on a tier. Pure: reads nothing, raises nothing."""
+    """Return the plan of a candidate on a tier. Pure: reads nothing.
+
+    Raises:
+        UnsupportedError: the runtime has no KV cache of the format that is asked.
+    """
     ledger = _ledger(candidate, candidate.run_config, tier, footprint)
     verdict, reasons, changes, shortfall = _verdict(candidate, ledger, tier, footprint)
     notes = tuple(_remarks(candidate))
