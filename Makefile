@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check docs bench clean
+.PHONY: run test check docs bench compare clean
 
 run:  ## set up, bring a model up on this device, answer a prompt (then chat, on a terminal)
 	@$(PYTHON) tools/setup_environment.py run
@@ -25,6 +25,9 @@ docs:  ## build the documentation
 bench:  ## run the benchmarks and rewrite the README's tables (about 15 minutes, keep the machine quiet)
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.decode
+
+compare:  ## build one model for every runtime, measure each, rewrite docs/comparison.md (about an hour)
+	$(BIN)/python -m benchmarks.compare
 
 clean:
 	rm -rf .venv .cache docs/_build
