@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from edgewise.core.recipe import RunConfig
+import msgspec
+
+from edgewise.core.recipe import KvType, RunConfig
 from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
+from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes.launch import default_loading, start_worker
 from edgewise.testing.report import SERVICE, ContractCheck, ContractParams, ContractReport
 
@@ -28,8 +31,8 @@ def run_contract(
     Args:
         runtime: Name of the runtime.
         artifact: The artifact's file or folder.
-        run_config: How to run it; by default one thread and a small context, so that its edge
-            is reached quickly.
+        run_config: How to run it; by default one thread, the runtime's own KV format, and a
+            small context, so that its edge is reached quickly.
         end_token_ids: The tokens that end an answer, where known.
 
     Raises:
@@ -60,7 +63,14 @@ def run_contract(
 
 
 def _default(runtime: str) -> RunConfig:
+    capabilities = capabilities_in_worker(runtime)
     load_mode, huge_pages = default_loading(runtime)
-    return RunConfig(
-        context_length=_CONTEXT, batch_tokens=32, load_mode=load_mode, huge_pages=huge_pages
+    config = RunConfig(
+        context_length=_CONTEXT,
+        kv_type=KvType(capabilities.kv_types[0]) if capabilities.kv_types else KvType.F16,
+        load_mode=load_mode,
+        huge_pages=huge_pages,
     )
+    if capabilities.text_only:  # whose bundle fixes how many tokens a step takes
+        return config
+    return msgspec.structs.replace(config, batch_tokens=32)
