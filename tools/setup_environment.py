@@ -39,6 +39,7 @@ RUNTIMES = (
     "executorch",
     "litert",
     "mlx",
+    "tvm",
     "webllm",
     "wllama",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import zipfile
 from pathlib import Path
@@ -177,3 +178,15 @@ def test_every_lock_pins_everything_that_is_asked_for(name: str) -> None:
     assert asked <= set(lock), asked - set(lock)
     assert spec.run_bytes > 1 << 20
     assert bool(spec.export) == bool(spec.export_bytes)
+
+
+def test_the_set_up_for_tests_installs_every_environment() -> None:
+    path = Path(__file__).parents[3] / "tools" / "setup_environment.py"
+    installed_names = runpy.run_path(str(path))["RUNTIMES"]
+    environments = {spec.name for name in registry.names() if (spec := _spec(name)) is not None}
+    assert {_spec(name).name for name in installed_names} == environments
+    assert len(installed_names) == len(environments)
+
+
+def _spec(name: str) -> EnvironmentSpec | None:
+    return registry.adapter(name).environment
