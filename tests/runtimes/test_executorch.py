@@ -94,7 +94,7 @@ def test_other_backends_are_lowered_and_refused_to_run_here(scenarios: dict[str,
 def test_bad_input_is_typed_and_leaves_nothing(scenarios: dict[str, Any]) -> None:
     found = scenarios["bad_input"]
     for case in ("missing", "shape", "unknown"):
-        assert found[case] == "hf-tensor-unexpected", case
+        assert found[case] == "hf-tensor-wrong", case
     assert found["damaged"] == "hf-weights-damaged"
     assert found["absent"] == "hf-weights-missing"
     assert found["left"] == []

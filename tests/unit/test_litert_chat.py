@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from edgewise.errors import InputError, IntegrityError
+from edgewise.errors import IntegrityError, UnsupportedError
 from edgewise.models.template import ChatTemplate
 from edgewise.runtimes.litert.chat import (
     ChatSource,
@@ -111,7 +111,7 @@ def test_the_template_is_read_from_its_file_or_from_the_settings(tmp_path: Path)
 
 
 def test_no_template_is_said_and_damage_is_typed(tmp_path: Path) -> None:
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(UnsupportedError) as caught:
         read_chat_source(tmp_path)
     assert caught.value.code == "template-missing"
     for text in (b"{", b"[]", b"\xff"):

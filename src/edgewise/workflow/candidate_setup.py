@@ -10,7 +10,7 @@ import msgspec
 from edgewise.build import BuildReceipt
 from edgewise.core.quantity import Estimated, Quantity, Unknown
 from edgewise.core.recipe import KvType, RunConfig
-from edgewise.errors import InputError, UnsupportedError
+from edgewise.errors import UnsupportedError
 from edgewise.planner import Plan, Verdict
 from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes.protocol import Capabilities, Footprint
@@ -99,12 +99,12 @@ def within(config: RunConfig, receipt: BuildReceipt) -> RunConfig:
     """Return the configuration.
 
     Raises:
-        InputError: its context is longer than the artifact allows.
+        UnsupportedError: its context is longer than the artifact allows.
     """
     longest = receipt.context_length
     if longest is None or config.context_length <= longest:
         return config
-    raise InputError(
+    raise UnsupportedError(
         "context-too-long",
         f"the artifact holds a context of {longest}, and {config.context_length} is asked",
         hint=f"ask for --context {longest}, or export it for a longer one",

@@ -305,7 +305,7 @@ def _setting(what: str) -> UnsupportedError:
 
 def _tensor(name: str, why: str) -> IntegrityError:
     return IntegrityError(
-        "hf-tensor-unexpected",
+        "hf-tensor-wrong",
         f"the tensor {name} does not fit config.json: {why}",
         context={"tensor": name},
         hint="weights and config.json are of different models, or one of them is damaged",

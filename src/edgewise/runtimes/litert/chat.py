@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from edgewise.errors import InputError, IntegrityError
+from edgewise.errors import IntegrityError, UnsupportedError
 from edgewise.models.template import ChatTemplate
 
 __all__ = ["ChatSource", "bundle_template", "needs_start_token", "read_chat_source"]
@@ -103,7 +103,7 @@ def read_chat_source(folder: Path) -> ChatSource:
     file = folder / TEMPLATE_FILE
     source = _text(file) if file.is_file() else settings.get("chat_template")
     if not isinstance(source, str) or not source.strip():
-        raise InputError(
+        raise UnsupportedError(
             "template-missing",
             "the checkpoint has no chat template, and LiteRT-LM cannot run without one",
             context={"searched": [TEMPLATE_FILE, SETTINGS_FILE]},

@@ -252,7 +252,7 @@ def _count(config: dict[str, Any], name: str) -> int:
 
 def _not_a_checkpoint(folder: Path, missing: str) -> InputError:
     return InputError(
-        "checkpoint-incomplete",
+        "checkpoint-files-missing",
         f"{folder.name} is no checkpoint in HF form: {missing} is missing",
         context={"missing": missing},
         hint="a checkpoint needs config.json, tokenizer.json and *.safetensors",

@@ -16,7 +16,7 @@ import numpy as np
 from edgewise.core.quantity import Measured, Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.device.process import peak_resident_bytes, resident_bytes
-from edgewise.errors import AdapterError, InputError, ResourceError
+from edgewise.errors import AdapterError, IntegrityError, ResourceError, UnsupportedError
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
 from edgewise.runtimes.mlx import caches
 from edgewise.runtimes.mlx.formats import RUNTIME
@@ -53,7 +53,7 @@ class MlxEngine(SteppedEngine):
         config = _config(artifact)
         limit = config.get("max_position_embeddings")
         if isinstance(limit, int) and run_config.context_length > limit:
-            raise InputError(
+            raise UnsupportedError(
                 "context-too-long",
                 f"the model has positions for {limit} tokens, {run_config.context_length} were "
                 "asked for",
@@ -195,11 +195,11 @@ def _config(artifact: Path) -> dict[str, Any]:
     try:
         config = json.loads((artifact / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise AdapterError(
+        raise IntegrityError(
             "artifact-damaged", "the artifact holds no readable config.json"
         ) from error
     if not isinstance(config, dict):
-        raise AdapterError("artifact-damaged", "the artifact's config.json is no object")
+        raise IntegrityError("artifact-damaged", "the artifact's config.json is no object")
     return config
 
 
@@ -239,7 +239,7 @@ def _make_quantised(lib: Any, model: Any, settings: dict[str, Any], weights: Any
 def _vocab_size(config: dict[str, Any]) -> int:
     size = config.get("vocab_size")
     if not isinstance(size, int) or size < 1:
-        raise AdapterError("artifact-damaged", "the artifact's config.json has no vocab_size")
+        raise IntegrityError("artifact-damaged", "the artifact's config.json has no vocab_size")
     return size
 
 

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any, Final
 from edgewise.core.quantity import Estimated, Measured, Unknown
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.device.process import peak_resident_bytes, resident_bytes
-from edgewise.errors import AdapterError, IntegrityError, ResourceError, UnsupportedError
+from edgewise.errors import (
+    AdapterError,
+    InputError,
+    IntegrityError,
+    ResourceError,
+    UnsupportedError,
+)
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
 from edgewise.runtimes.onnx_genai import native
 from edgewise.runtimes.onnx_genai.graph import Graph, read_graph
@@ -235,7 +241,7 @@ def _check(config: RunConfig, facts: _Facts) -> str:
         )
     hints = dict(config.hints)
     if hints.get("allow_spinning", "0") not in {"0", "1"}:
-        raise UnsupportedError("hint-invalid", "allow_spinning is 0 or 1")
+        raise InputError("hint-invalid", "allow_spinning is 0 or 1")
     provider = hints.get("execution_provider", native.CPU)
     loaded = native.loaded_providers()
     if provider not in loaded or provider != native.CPU:

@@ -127,7 +127,7 @@ def _check_source(source: Path) -> None:
     missing = [name for name in _NEEDED if not (source / name).is_file()]
     if missing or not any(source.glob("*.safetensors")):
         raise InputError(
-            "checkpoint-incomplete",
+            "checkpoint-files-missing",
             f"{source} is no complete Hugging Face checkpoint",
             context={"missing": missing or ["*.safetensors"]},
             hint="it takes config.json, tokenizer.json and *.safetensors",
