@@ -9,7 +9,7 @@ import pytest
 
 from edgewise.core.recipe import KvType, RunConfig
 from edgewise.errors import UnsupportedError
-from edgewise.runtimes.llamacpp import pages
+from edgewise.runtimes import pages
 from edgewise.runtimes.llamacpp.engine import LlamaCppEngine
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from edgewise.core.outcome import FinishReason
 from edgewise.core.request import Sampling
 from edgewise.qualify.distance import distance
+from edgewise.qualify.distributions import log_softmax
 from edgewise.qualify.parity_messages import (
     Answer,
     AskParams,
@@ -68,7 +69,7 @@ class ParityService(EngineService):
             engine.rewind(0)
             for token in window[:-1]:
                 logits = engine.prefill([token]) if engine.position == 0 else engine.decode(token)
-                rows[at] = _log_softmax(logits)
+                rows[at] = log_softmax(logits)  # rounded to float32 by the file
                 at += 1
                 if at % 32 == 0:
                     emit(at)
@@ -119,8 +120,3 @@ def _ask_text(engine: TextEngine, params: AskParams) -> Answer:
         on_text=lambda _text: None,
     )
     return Answer(text=result.text, finish=result.finish, prompt_tokens=result.prompt_tokens)
-
-
-def _log_softmax(logits: Any) -> Any:
-    shifted = logits.astype(np.float64) - float(logits.max())
-    return (shifted - np.log(np.exp(shifted).sum())).astype(np.float32)

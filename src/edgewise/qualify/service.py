@@ -11,6 +11,7 @@ from edgewise.core.quantity import Measured
 from edgewise.core.request import Message, Sampling
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.qualify.checks import Check
+from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.protocol import CancelledError, TextEngine
@@ -85,7 +86,7 @@ class SmokeService(EngineService):
         logits = engine.prefill(self._tokens[:1])
         losses, finite = [], True
         for token in self._tokens[1:]:
-            log_probabilities = _log_softmax(logits)
+            log_probabilities = log_softmax(logits)
             finite = finite and bool(np.isfinite(log_probabilities[token]))
             losses.append(-float(log_probabilities[token]))
             logits = engine.decode(token)
@@ -103,7 +104,7 @@ class SmokeService(EngineService):
     def _prefill_equals_decode(self) -> Check:
         self.engine.rewind(0)
         batched = self.engine.prefill(self._tokens)
-        divergence = _kl(_log_softmax(self._stepwise), _log_softmax(batched))
+        divergence = kl_nats(log_softmax(self._stepwise), log_softmax(batched))
         return Check(
             name="prefill-equals-decode",
             passed=divergence < _KL_LIMIT_NATS,
@@ -164,16 +165,6 @@ def _text_checks(engine: TextEngine) -> list[Check]:
             detail="the same answer twice" if first == second else "two answers differ",
         ),
     ]
-
-
-def _log_softmax(logits: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    shifted = logits.astype(np.float64) - float(logits.max())
-    total: float = np.log(np.exp(shifted).sum())
-    return np.subtract(shifted, total)
-
-
-def _kl(reference: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> float:
-    return float((np.exp(reference) * (reference - other)).sum())
 
 
 def _same(name: str, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Check:

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Measured, Unknown
 from edgewise.core.request import Message, Sampling
 from edgewise.device.process import resident_bytes
 from edgewise.errors import EdgewiseError, InputError, IntegrityError, UnsupportedError
+from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.qualify.texts import HARD_TEXTS, OTHER_PROSE, PROSE
 from edgewise.run.stream import TextStream
 from edgewise.runtimes.protocol import CancelledError, Capabilities
@@ -375,10 +374,4 @@ def _flat(request: Callable[[], object]) -> ContractCheck:
 
 
 def _kl(reference: Any, other: Any) -> float:
-    p, q = _log_softmax(reference), _log_softmax(other)
-    return float(max(0.0, (np.exp(p) * (p - q)).sum()))
-
-
-def _log_softmax(logits: Any) -> Any:
-    shifted = logits.astype(np.float64) - float(logits.max())
-    return shifted - np.log(np.exp(shifted).sum())
+    return max(0.0, kl_nats(log_softmax(reference), log_softmax(other)))

@@ -5,13 +5,12 @@ Nothing native is loaded by importing this package; :data:`adapter` and its meth
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
+from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.executorch import native
 from edgewise.runtimes.executorch.formats import FORMATS, TARGETS, target_of
@@ -37,8 +36,6 @@ ENVIRONMENT = EnvironmentSpec(
 # measured 2026-11-30.
 _PROCESS_BYTES = 240 << 20
 _KV_ELEMENT_BYTES = 4
-# The first glibc whose allocator can ask for transparent huge pages.
-_HUGE_PAGE_GLIBC = (2, 35)
 
 
 class ExecutorchAdapter:
@@ -119,10 +116,7 @@ class ExecutorchAdapter:
 
         XNNPACK repacks the weights it takes into allocated memory, which they then back.
         """
-        library, release = platform.libc_ver()
-        if library != "glibc":
-            return False
-        return tuple(int(part) for part in release.split(".")[:2]) >= _HUGE_PAGE_GLIBC
+        return pages.possible()
 
     def worker_environment(self, run_config: RunConfig) -> dict[str, str]:
         """Return the variables that must stand before the worker's exec."""
@@ -131,11 +125,7 @@ class ExecutorchAdapter:
             "QNN_SDK_ROOT": "",
             "HF_HUB_OFFLINE": "1",
         }
-        if run_config.huge_pages:
-            stated = os.environ.get("GLIBC_TUNABLES")
-            ours = "glibc.malloc.hugetlb=1"
-            variables["GLIBC_TUNABLES"] = f"{stated}:{ours}" if stated else ours
-        return variables
+        return variables | pages.environment(run_config)
 
     def footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
         """Return what a model of this shape will take under this configuration."""

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from edgewise.errors import AdapterError, UnsupportedError
+from edgewise.store.digest import file_digest
 
 __all__ = ["INSTALL_HINT", "installed_version", "library_digest", "load", "quiet", "tools"]
 
@@ -88,7 +89,7 @@ def library_digest() -> str:
     extension = folder / "extension" / "pybindings"
     files = [path for path in extension.glob("_C*") if path.suffix in {*_SUFFIXES, ".pyd"}]
     files += [_library(folder, stem) for stem in _OPERATORS]
-    digests = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    digests = sorted(file_digest(path) for path in files)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 

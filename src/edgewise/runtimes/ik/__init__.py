@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
+from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
-from edgewise.runtimes.llamacpp import pages
 from edgewise.runtimes.protocol import Capabilities
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
 from edgewise.runtimes.llamacpp.native import NativeLog
+from edgewise.store.digest import file_digest
 
 __all__ = ["QuantizeParams", "Tensor", "installed_version", "library_digest", "load", "native_log"]
 
@@ -126,7 +127,7 @@ def library_digest() -> str:
         raise UnsupportedError(
             "runtime-incomplete", f"{package} holds no native library", hint=_INSTALL_HINT
         )
-    digests = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in files)
+    digests = sorted(file_digest(path) for path in files)
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()
 
 

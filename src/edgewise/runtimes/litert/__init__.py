@@ -6,13 +6,12 @@ language engine. Nothing native is loaded by importing this package; the adapter
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
+from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.footprint import plain_footprint
 from edgewise.runtimes.litert import native
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LiteRtAdapter", "LiteRtFamily", "adapter"]
 
-# glibc learned to ask for transparent huge pages in 2.35.
-_HUGE_PAGE_GLIBC = (2, 35)
 _MODULES = ("compiled_model", "options", "hardware_accelerator", "interpreter")
 
 
@@ -58,18 +55,11 @@ class LiteRtFamily:
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""
-        library, version = platform.libc_ver()
-        if library != "glibc":
-            return False
-        return tuple(int(part) for part in version.split(".")[:2]) >= _HUGE_PAGE_GLIBC
+        return pages.possible()
 
     def worker_environment(self, run_config: RunConfig) -> dict[str, str]:
         """Return the variables that must stand before the worker's exec."""
-        if not run_config.huge_pages:
-            return {}
-        mine = "glibc.malloc.hugetlb=1"
-        theirs = os.environ.get("GLIBC_TUNABLES")
-        return {"GLIBC_TUNABLES": f"{theirs}:{mine}" if theirs else mine}
+        return pages.environment(run_config)
 
     def footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
         """Return what a model of this shape will take under this configuration."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
+from edgewise.store.digest import file_digest
 
 __all__ = [
     "ENVIRONMENT",
@@ -68,7 +69,7 @@ def library_digest(package: str) -> str:
     """
     folder = _folder(package)
     found = sorted(
-        hashlib.sha256(path.read_bytes()).hexdigest()
+        file_digest(path)
         for pattern in ("*.so", "*.dylib", "*.dll", "*.pyd")
         for path in folder.glob(pattern)
     )

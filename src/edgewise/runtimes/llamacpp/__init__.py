@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
-from edgewise.runtimes.llamacpp import native, pages
+from edgewise.runtimes import pages
+from edgewise.runtimes.llamacpp import native
 from edgewise.runtimes.protocol import Capabilities
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
+from edgewise.store.digest import file_digest
 
 __all__ = ["NativeLog", "installed_version", "library_digest", "load", "native_log"]
 
@@ -49,7 +50,7 @@ def library_digest() -> str:
     """
     folder = _folder() / "lib"
     found = {path.resolve() for path in folder.glob("*") if path.is_file()}
-    by_content = {hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
+    by_content = {file_digest(path) for path in found}
     if not by_content:
         raise UnsupportedError(
             "runtime-incomplete", f"{folder} holds no native library", hint=_INSTALL_HINT

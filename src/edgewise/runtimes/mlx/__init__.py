@@ -16,6 +16,7 @@ from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.footprint import plain_footprint
 from edgewise.runtimes.protocol import Capabilities
+from edgewise.store.digest import file_digest
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
@@ -117,9 +118,7 @@ class MlxAdapter:
         folders = [Path(each) for each in (spec and spec.submodule_search_locations) or ()]
         patterns = ("lib/*", "core*")
         files = {p for folder in folders for pattern in patterns for p in folder.glob(pattern)}
-        digests = sorted(
-            hashlib.sha256(path.read_bytes()).hexdigest() for path in files if path.is_file()
-        )
+        digests = sorted(file_digest(path) for path in files if path.is_file())
         if not digests:
             raise UnsupportedError(
                 "runtime-not-installed",

@@ -5,13 +5,12 @@ Nothing native is loaded by importing this package; the adapter's methods do tha
 
 from __future__ import annotations
 
-import os
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
+from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.onnx_genai import native
 from edgewise.runtimes.protocol import Capabilities
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["OnnxGenAiAdapter", "adapter"]
 
-# glibc learned to ask for transparent huge pages in 2.35.
-_HUGE_PAGE_GLIBC = (2, 35)
 _F32_BYTES = 4.0
 # Resident set of a worker after loading both libraries, before a model.
 _PROCESS_BYTES = 80 << 20
@@ -119,18 +116,11 @@ class OnnxGenAiAdapter:
 
         Repacked weights and the KV cache lie in allocated memory, so they profit.
         """
-        library, version = platform.libc_ver()
-        if library != "glibc":
-            return False
-        return tuple(int(part) for part in version.split(".")[:2]) >= _HUGE_PAGE_GLIBC
+        return pages.possible()
 
     def worker_environment(self, run_config: RunConfig) -> dict[str, str]:
         """Return the variables that must stand before the worker's exec."""
-        if not run_config.huge_pages:
-            return {}
-        mine = "glibc.malloc.hugetlb=1"
-        theirs = os.environ.get("GLIBC_TUNABLES")
-        return {"GLIBC_TUNABLES": f"{theirs}:{mine}" if theirs else mine}
+        return pages.environment(run_config)
 
     def footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
         """Return what a model of this shape will take under this configuration."""

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
+from edgewise.store.digest import file_digest
 
 __all__ = [
     "CPU",
@@ -112,7 +113,7 @@ def library_digest() -> str:
         UnsupportedError: one of the two packages is not installed, or without its libraries.
     """
     found = [path for name in (_RUNTIME, _GENAI) for path in _libraries(name)]
-    by_content = {_file_sha256(path) for path in found}
+    by_content = {file_digest(path) for path in found}
     return hashlib.sha256("\n".join(sorted(by_content)).encode()).hexdigest()
 
 
@@ -132,11 +133,6 @@ def _libraries(name: str) -> list[Path]:
             hint=_INSTALL_HINT,
         )
     return found
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def record_assignment(options: Any) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from edgewise.errors import AdapterError, UnsupportedError
+from edgewise.store.digest import file_digest
 
 __all__ = [
     "DEVICE",
@@ -206,14 +207,9 @@ def library_digest() -> str:
             continue
         folder = Path(next(iter(spec.submodule_search_locations))) / below
         found += [path for path in folder.glob("*") if path.name.startswith(_OPERATORS)]
-    by_content = sorted({_sha256(path) for path in found if path.is_file()})
+    by_content = sorted({file_digest(path) for path in found if path.is_file()})
     if not by_content:
         raise UnsupportedError(
             "runtime-not-installed", "OpenVINO's libraries are not here", hint=_INSTALL_HINT
         )
     return hashlib.sha256("\n".join(by_content).encode()).hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()

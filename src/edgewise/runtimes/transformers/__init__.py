@@ -6,12 +6,12 @@ package loads neither torch nor transformers; the adapter's methods do that.
 
 from __future__ import annotations
 
-import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
+from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.protocol import Capabilities
 from edgewise.runtimes.transformers import native
@@ -99,10 +99,7 @@ class TransformersAdapter:
 
     def huge_pages_possible(self) -> bool:
         """Return whether the worker's allocator can ask for huge pages (glibc 2.35 or newer)."""
-        library, version = platform.libc_ver()
-        if library != "glibc":
-            return False
-        return tuple(int(part) for part in version.split(".")[:2]) >= (2, 35)
+        return pages.possible()
 
     def worker_environment(self, run_config: RunConfig) -> dict[str, str]:
         """Return the variables that keep the libraries offline, and those of the allocator."""
@@ -112,7 +109,7 @@ class TransformersAdapter:
             "TOKENIZERS_PARALLELISM": "false",
             "TRANSFORMERS_OFFLINE": "1",
         }
-        return found | native.huge_page_variables(run_config)
+        return found | pages.environment(run_config)
 
     def footprint(self, shape: ModelShape, run_config: RunConfig) -> Footprint:
         """Return what a model of this shape will take under this configuration."""

@@ -6,18 +6,16 @@ import functools
 import hashlib
 import importlib
 import importlib.util
-import os
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError, UnsupportedError
+from edgewise.store.digest import file_digest
 
-__all__ = ["huge_page_variables", "installed_version", "library_digest", "load"]
+__all__ = ["installed_version", "library_digest", "load"]
 
 _HINT = "install the runtime: edgewise runtime install transformers"
-_CHUNK_BYTES = 1 << 20
 _LIBRARY_SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 
 
@@ -65,28 +63,11 @@ def library_digest() -> str:
     if spec is None or not spec.submodule_search_locations or installed_version() is None:
         raise UnsupportedError("runtime-not-installed", "torch is not installed", hint=_HINT)
     folder = Path(next(iter(spec.submodule_search_locations))) / "lib"
-    found = {_sha256(path) for path in folder.iterdir() if _is_library(path)}
+    found = {file_digest(path) for path in folder.iterdir() if _is_library(path)}
     # The operators' order is python code of transformers, which its version stands for.
     lines = [*sorted(found), f"transformers {version('transformers')}"]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def huge_page_variables(run_config: RunConfig) -> dict[str, str]:
-    """Return what asks glibc's allocator for huge pages, if the configuration does."""
-    if not run_config.huge_pages:
-        return {}
-    mine = "glibc.malloc.hugetlb=1"
-    theirs = os.environ.get("GLIBC_TUNABLES")
-    return {"GLIBC_TUNABLES": f"{theirs}:{mine}" if theirs else mine}
-
-
 def _is_library(path: Path) -> bool:
     return path.is_file() and any(suffix in _LIBRARY_SUFFIXES for suffix in path.suffixes)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            digest.update(chunk)
-    return digest.hexdigest()
