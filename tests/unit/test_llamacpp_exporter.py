@@ -15,7 +15,7 @@ from edgewise.runtimes.llamacpp import imatrix
 from edgewise.runtimes.llamacpp.engine import LlamaCppEngine
 from edgewise.runtimes.llamacpp.exporter import GgufExporter
 from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary
-from edgewise.runtimes.protocol import ExportResult
+from edgewise.runtimes.reports import ExportResult
 
 pytestmark = pytest.mark.model
 
@@ -127,12 +127,20 @@ def test_what_cannot_be_honoured_is_refused(
     assert list((tmp_path / "a").iterdir()) == []
 
 
-@pytest.mark.parametrize("content", [b"", b"\n \n", b"\xff\xfe\xff"])
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [
+        (b"", "calibration-empty"),
+        (b"\n \n", "calibration-empty"),
+        (b"\xff\xfe\xff", "calibration-unreadable"),
+        (b"a line\n" + b"word " * 100_000, "calibration-line-too-long"),
+    ],
+)
 def test_a_bad_calibration_set_is_refused(
-    smollm2_path: Path, tmp_path: Path, content: bytes
+    smollm2_path: Path, tmp_path: Path, content: bytes, code: str
 ) -> None:
     bad = tmp_path / "bad.txt"
     bad.write_bytes(content)
     with pytest.raises(InputError) as caught:
         export(smollm2_path, tmp_path / "a", weights="int4", method="imatrix", calibration=bad)
-    assert caught.value.code in {"calibration-empty", "calibration-unreadable"}
+    assert caught.value.code == code

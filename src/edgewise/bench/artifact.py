@@ -17,7 +17,7 @@ from edgewise.core.quantity import Measured, Quantity, Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = ["ArtifactBench", "bench_artifact"]
 

@@ -10,7 +10,8 @@ from edgewise.core.request import Message, Sampling
 from edgewise.run.messages import LoadParams
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
-from edgewise.runtimes.protocol import StreamTimes, TextEngine
+from edgewise.runtimes.protocol import TextEngine
+from edgewise.runtimes.reports import StreamTimes
 
 __all__ = ["SERVICE", "ArtifactService", "ArtifactTimes", "TimesParams"]
 

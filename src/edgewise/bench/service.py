@@ -21,7 +21,7 @@ from edgewise.run.service import SessionService
 from edgewise.runtimes.host import Emit, Method
 
 if TYPE_CHECKING:
-    from edgewise.runtimes.protocol import MemoryReport
+    from edgewise.runtimes.reports import MemoryReport
 
 __all__ = ["BenchService"]
 

@@ -18,12 +18,8 @@ from edgewise.core.recipe import Recipe
 from edgewise.errors import AdapterError, EdgewiseError, InputError
 from edgewise.runtimes import registry
 from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.protocol import (
-    CalibrationReport,
-    PartitionReport,
-    RuntimeAdapter,
-    TensorDeviation,
-)
+from edgewise.runtimes.protocol import RuntimeAdapter
+from edgewise.runtimes.reports import CalibrationReport, PartitionReport, TensorDeviation
 from edgewise.store import Home, trees
 from edgewise.store.digest import file_digest
 from edgewise.store.trees import FileEntry

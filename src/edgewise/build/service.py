@@ -12,7 +12,7 @@ from edgewise.core.recipe import Recipe
 from edgewise.device.process import peak_resident_bytes
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
-from edgewise.runtimes.protocol import ExportResult
+from edgewise.runtimes.reports import ExportResult
 
 __all__ = [
     "CONVERT_SERVICE",
@@ -83,6 +83,9 @@ class BuildService(_Uncancellable):
         return {"export": Method(ExportParams, self._export)}
 
     def _export(self, params: ExportParams, _emit: Emit) -> Exported:
+        from edgewise.models.hf_form import check_finite  # noqa: PLC0415 - numpy is in workers only
+
+        unread = check_finite(Path(params.source))
         started = time.perf_counter()
         adapter = registry.adapter(params.runtime)
         result = adapter.exporter().export(
@@ -92,6 +95,9 @@ class BuildService(_Uncancellable):
             threads=params.threads,
             calibration=None if params.calibration is None else Path(params.calibration),
         )
+        if unread:
+            note = f"{', '.join(unread)} tensors were not searched for numbers that are not finite"
+            result = msgspec.structs.replace(result, notes=(*result.notes, note))
         return Exported(
             result=result,
             seconds=time.perf_counter() - started,

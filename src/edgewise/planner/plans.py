@@ -21,7 +21,7 @@ from edgewise.core.tier import Tier
 from edgewise.core.units import mib
 from edgewise.models.architecture import ModelShape
 from edgewise.planner.roofline import DecodeBound, PrefillBound, decode_bound, prefill_bound
-from edgewise.runtimes.protocol import Footprint
+from edgewise.runtimes.reports import Footprint
 
 __all__ = ["Candidate", "Change", "FootprintModel", "Plan", "Verdict", "make_plan"]
 

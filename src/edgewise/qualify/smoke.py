@@ -13,7 +13,7 @@ from edgewise.core.recipe import RunConfig
 from edgewise.qualify.checks import SERVICE, Check
 from edgewise.run.messages import Loaded, LoadParams, RuntimeFacts
 from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = ["SmokeReport", "smoke"]
 

@@ -16,7 +16,8 @@ from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import InputError
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Notice
 from edgewise.run.stream import TextStream
-from edgewise.runtimes.protocol import CancelledError, TextResult
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import TextResult
 
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import TextEngine

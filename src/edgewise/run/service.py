@@ -23,10 +23,12 @@ from edgewise.run.prompt import PromptBuilder
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.launch import look_for, start_worker
-from edgewise.runtimes.protocol import Capabilities, RuntimeAdapter, TextEngine
+from edgewise.runtimes.protocol import RuntimeAdapter, TextEngine
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
-    from edgewise.runtimes.protocol import Engine, MemoryReport, PartitionReport
+    from edgewise.runtimes.protocol import Engine
+    from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = ["SERVICE", "EngineService", "SessionService", "capabilities_in_worker"]
 

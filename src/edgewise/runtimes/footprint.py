@@ -12,7 +12,7 @@ from edgewise.core.quantity import Estimated, Unknown
 from edgewise.core.recipe import KvType, RunConfig
 from edgewise.errors import UnsupportedError
 from edgewise.models.architecture import ModelShape
-from edgewise.runtimes.protocol import Footprint
+from edgewise.runtimes.reports import Footprint
 
 __all__ = ["kv_element_bytes", "plain_footprint"]
 

@@ -40,7 +40,9 @@ _NO_WHEEL = (
     "no matching distributions available for your environment",
     "is not a supported wheel",
 )
-_UNREACHABLE = ("after connection broken by", "Failed to establish a new connection")
+# Said in pip's log whatever the number of retries; on the terminal only while it retries.
+_UNREACHABLE = ("connection error:", "after connection broken by")
+_LOG = "pip.log"
 _NO_SPACE = ("No space left on device", "Errno 28")
 
 
@@ -142,9 +144,9 @@ def _check_disk(spec: EnvironmentSpec, parts: Sequence[str], folder: Path) -> No
 def _pip(folder: Path, requirements: Sequence[str], lock: Path, report: Report) -> None:
     command = [sys.executable, "-m", "pip", "--python", str(python_of(folder)), "install"]
     command += ["--no-input", "--disable-pip-version-check", "--no-compile", "--progress-bar=off"]
-    command += ["--constraint", str(lock), *requirements]
+    log = folder / _LOG
+    command += ["--log", str(log), "--constraint", str(lock), *requirements]
     tail: list[str] = []
-    unreachable = False
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
@@ -152,14 +154,16 @@ def _pip(folder: Path, requirements: Sequence[str], lock: Path, report: Report) 
             assert process.stdout is not None
             for line in process.stdout:
                 tail = [*tail[1 - _TAIL_LINES :], line.strip()]
-                unreachable = unreachable or any(words in line for words in _UNREACHABLE)
                 found = _STEP.match(line)
                 if found is not None:
                     report(f"{found[1].lower()} {found[2]}".strip())
         except BaseException:
             process.kill()
             raise
+    said = log.read_text(encoding="utf-8", errors="replace") if log.is_file() else ""
+    log.unlink(missing_ok=True)
     if process.returncode:
+        unreachable = any(words in said for words in _UNREACHABLE)
         raise _pip_error(folder.name, tail, unreachable=unreachable)
 
 

@@ -19,7 +19,8 @@ from edgewise.runtimes.worker import IDLE_TIMEOUT_S, WorkerProcess
 from edgewise.store.home import default_home
 
 if TYPE_CHECKING:
-    from edgewise.runtimes.protocol import Capabilities, RuntimeAdapter
+    from edgewise.runtimes.protocol import RuntimeAdapter
+    from edgewise.runtimes.reports import Capabilities
 
 __all__ = [
     "RUNTIMES_VARIABLE",

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
-from edgewise.runtimes.protocol import CancelledError, MemoryReport, PartitionReport
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 if TYPE_CHECKING:
     import numpy as np

@@ -18,7 +18,8 @@ from edgewise.errors import EdgewiseError, InputError, IntegrityError, Unsupport
 from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.qualify.texts import HARD_TEXTS, OTHER_PROSE, PROSE
 from edgewise.run.stream import TextStream
-from edgewise.runtimes.protocol import CancelledError, Capabilities
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import Capabilities
 from edgewise.testing.report import ContractCheck, Verdict
 
 if TYPE_CHECKING:

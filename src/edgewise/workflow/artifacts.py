@@ -10,7 +10,7 @@ from edgewise.errors import EdgewiseError, InputError, UnsupportedError, error_f
 from edgewise.qualify.parity import Subject
 from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes.launch import default_loading
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.store import trees
 from edgewise.workflow.building import (
     REFERENCE_RUNTIME,

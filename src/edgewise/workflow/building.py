@@ -21,7 +21,7 @@ from edgewise.errors import (
 )
 from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes import registry
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.store import trees
 from edgewise.workflow.checkpoints import Checkpoint, fetch_checkpoint
 from edgewise.workflow.context import Context, Step

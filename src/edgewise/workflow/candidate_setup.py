@@ -13,7 +13,7 @@ from edgewise.core.recipe import KvType, RunConfig
 from edgewise.errors import UnsupportedError
 from edgewise.planner import Plan, Verdict
 from edgewise.run.service import capabilities_in_worker
-from edgewise.runtimes.protocol import Capabilities, Footprint
+from edgewise.runtimes.reports import Capabilities, Footprint
 from edgewise.workflow.checkpoints import Description, describe
 
 __all__ = [

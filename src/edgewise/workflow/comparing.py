@@ -15,7 +15,7 @@ from edgewise.core.quantity import Quantity, Unknown
 from edgewise.errors import EdgewiseError
 from edgewise.qualify.parity import ParityReport
 from edgewise.qualify.parity_gate import GateResult
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 from edgewise.workflow.artifacts import label, reference_for, subject
 from edgewise.workflow.building import builds
 from edgewise.workflow.checkpoints import fetch_checkpoint

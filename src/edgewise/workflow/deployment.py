@@ -21,7 +21,7 @@ from edgewise.core.recipe import RunConfig
 from edgewise.device import DeviceProfile
 from edgewise.route import DEFAULT_POLICY
 from edgewise.run.messages import RuntimeFacts
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 from edgewise.workflow.checkpoints import Checkpoint, Description
 
 __all__ = ["make_bundle", "make_deployment"]

@@ -14,7 +14,7 @@ from edgewise.errors import AdapterError, UnsupportedError
 from edgewise.planner import Plan
 from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.protocol import MemoryReport
+from edgewise.runtimes.reports import MemoryReport
 from edgewise.workflow.checkpoints import describe, text_settings
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.planning import PlanRequest, locate

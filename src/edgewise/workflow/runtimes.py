@@ -11,7 +11,7 @@ from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes import installer, registry
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.launch import Installed, environment_folder, installed
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.workflow.context import Context, Step
 
 __all__ = ["RuntimeStatus", "install_runtimes", "list_runtimes", "remove_runtime"]

@@ -22,7 +22,7 @@ from edgewise.models.sources import default_model, registry_models
 from edgewise.planner import Plan, Verdict, make_plan
 from edgewise.qualify import SmokeReport, smoke
 from edgewise.runtimes import registry
-from edgewise.runtimes.protocol import Footprint
+from edgewise.runtimes.reports import Footprint
 from edgewise.store import trees
 from edgewise.workflow import candidate_setup, planning
 from edgewise.workflow.checkpoints import (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import runpy
 import subprocess
 import zipfile
@@ -111,6 +112,22 @@ def test_a_library_without_a_wheel_for_this_platform(home: Home, wheels: Path) -
     assert caught.value.code == "runtime-wheel-missing"
     assert caught.value.context["output"]
     assert installed(SPEC) is None
+
+
+@pytest.mark.usefixtures("wheels")
+def test_an_index_out_of_reach_is_no_missing_wheel(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even when pip is told not to try again, so that it says no more of it than "not found"."""
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_RETRIES", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
+    with pytest.raises(RemoteError) as caught:
+        installer.install(SPEC, home=home)
+    assert caught.value.code == "runtime-install-failed"
+    assert not list(environment_folder(SPEC).glob("*.log"))
 
 
 def test_an_index_that_breaks_off(home: Home, wheels: Path) -> None:

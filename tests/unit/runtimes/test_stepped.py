@@ -10,7 +10,8 @@ import pytest
 from edgewise.core.quantity import Unknown
 from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError, InputError, IntegrityError, UnsupportedError
-from edgewise.runtimes.protocol import CancelledError, MemoryReport, PartitionReport
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 NOTHING = Unknown(reason="a list")

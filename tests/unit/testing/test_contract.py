@@ -12,13 +12,8 @@ from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Measured
 from edgewise.core.request import Message, Sampling
 from edgewise.errors import UnsupportedError
-from edgewise.runtimes.protocol import (
-    CancelledError,
-    Capabilities,
-    MemoryReport,
-    PartitionReport,
-    TextResult,
-)
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import Capabilities, MemoryReport, PartitionReport, TextResult
 from edgewise.runtimes.stepped import SteppedEngine
 from edgewise.testing import ContractCheck, Verdict, check_engine, check_text_engine
 from edgewise.testing import contract as contract_module

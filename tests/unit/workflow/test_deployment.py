@@ -17,7 +17,7 @@ from edgewise.core.fingerprint import Deployment, diff
 from edgewise.core.recipe import Recipe, RunConfig
 from edgewise.route import DEFAULT_POLICY
 from edgewise.run.messages import RuntimeFacts
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 from edgewise.store import Home
 from edgewise.workflow.checkpoints import Checkpoint, Description, describe, text_settings
 from edgewise.workflow.context import Context

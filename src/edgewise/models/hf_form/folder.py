@@ -36,6 +36,7 @@ from edgewise.models.tokenizer import TokenizerIdentity, tokenizer_identity
 __all__ = ["HfCheckpoint", "HfTensor", "read_hf"]
 
 _CONFIG_BYTES_MAX: Final = 4 << 20
+_NO_TOKEN: Final = -1
 _TOKENIZER_BYTES_MAX: Final = 256 << 20
 _INDEX_BYTES_MAX: Final = 64 << 20
 _SHARDS_MAX: Final = 1024
@@ -304,7 +305,11 @@ def _tokenizer(
         if value is None:
             value = config.get(f"{name}_token_id")
             value = value[0] if isinstance(value, list) and value else value
+            value = None if value == _NO_TOKEN else value
         named[f"{name}_token"] = value
+    for name in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        for stated in (config.get(name), generation.get(name)):
+            _check_ids(name, stated, rows)
     ends = generation.get("eos_token_id", config.get("eos_token_id"))
     found, notes = tokenizer_metadata(
         tokenizer,
@@ -317,6 +322,20 @@ def _tokenizer(
     if template is not None:
         found["tokenizer.chat_template"] = template
     return found, notes
+
+
+def _check_ids(name: str, stated: Any, rows: int) -> None:
+    """Refuse a token id that no row of the embedding stands for; -1 means that there is none."""
+    for one in stated if isinstance(stated, list) else [stated]:
+        if one is None or (one == _NO_TOKEN and name == "pad_token_id"):
+            continue
+        if isinstance(one, bool) or not isinstance(one, int) or not 0 <= one < rows:
+            raise IntegrityError(
+                "hf-tokenizer-mismatch",
+                f"{name} is {one!r}, which is none of the model's {rows} tokens",
+                context={"field": name, "found": one, "rows": rows},
+                hint="tokenizer and weights are of different models: fetch the checkpoint again",
+            )
 
 
 def _template(folder: Path, settings: Mapping[str, Any]) -> str | None:

@@ -18,11 +18,12 @@ from edgewise.runtimes.executorch import ENVIRONMENT, native
 from edgewise.runtimes.executorch.formats import COREML_FORMATS, TARGETS
 from edgewise.runtimes.executorch.native import INSTALL_HINT
 from edgewise.runtimes.footprint import plain_footprint
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["CoreMlAdapter", "adapter"]
 

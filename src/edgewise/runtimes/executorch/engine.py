@@ -26,7 +26,7 @@ from edgewise.runtimes.executorch.record import (
     require_vocabulary,
 )
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 __all__ = ["ExecutorchEngine"]

@@ -33,7 +33,7 @@ from edgewise.runtimes.executorch.record import (
     write_record,
 )
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
-from edgewise.runtimes.protocol import ExportResult
+from edgewise.runtimes.reports import ExportResult
 from edgewise.store.home import storage_error
 
 __all__ = ["CONTEXT_DEFAULT", "PteExporter"]

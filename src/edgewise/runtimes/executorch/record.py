@@ -14,7 +14,7 @@ import msgspec
 from edgewise.errors import IntegrityError
 from edgewise.runtimes.executorch.formats import TARGETS
 from edgewise.runtimes.executorch.pte import PteFile
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 
 if TYPE_CHECKING:
     from edgewise.runtimes.hf_tokenizer import HfTokenizer

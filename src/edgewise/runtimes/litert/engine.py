@@ -21,7 +21,7 @@ from edgewise.runtimes.litert import native
 from edgewise.runtimes.litert.artifact import StoredModel, find_model
 from edgewise.runtimes.litert.flatbuffer import DECODE, Layout, read_layout
 from edgewise.runtimes.litert.report import memory_report, partition_report
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 __all__ = ["LiteRtEngine", "check_context", "check_run_config"]

@@ -32,7 +32,7 @@ from edgewise.runtimes.litert.conversion import Checkpoint, convert, read_checkp
 from edgewise.runtimes.litert.flatbuffer import Matrix, open_model
 from edgewise.runtimes.litert.formats import FORMATS, PLANS
 from edgewise.runtimes.litert.quantise import quantise
-from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.runtimes.reports import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 __all__ = ["LiteRtExporter"]

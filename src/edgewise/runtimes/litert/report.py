@@ -19,7 +19,7 @@ from edgewise.errors import AdapterError
 from edgewise.runtimes.litert import native
 from edgewise.runtimes.litert.artifact import StoredModel
 from edgewise.runtimes.litert.flatbuffer import DECODE, damage_named, open_model
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = ["DELEGATE", "assign", "memory_report", "partition_report", "report_from"]
 

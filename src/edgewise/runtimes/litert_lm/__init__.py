@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.litert import LiteRtFamily, native
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import TextEngine

@@ -29,7 +29,8 @@ from edgewise.runtimes.litert.chat import read_chat_source
 from edgewise.runtimes.litert.engine import check_context, check_run_config
 from edgewise.runtimes.litert.flatbuffer import Layout, read_layout
 from edgewise.runtimes.litert.report import memory_report, partition_report
-from edgewise.runtimes.protocol import CancelledError, MemoryReport, PartitionReport, TextResult
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import MemoryReport, PartitionReport, TextResult
 
 __all__ = ["LiteRtLmEngine"]
 

@@ -12,11 +12,12 @@ from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes import pages
 from edgewise.runtimes.llamacpp import native
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["LlamaCppAdapter", "adapter"]
 

@@ -22,7 +22,8 @@ from edgewise.runtimes.llamacpp.formats import KV_TYPES
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library
 from edgewise.runtimes.llamacpp.report import memory_report, partition_report
 from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary
-from edgewise.runtimes.protocol import CancelledError, MemoryReport, PartitionReport
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 __all__ = ["FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]

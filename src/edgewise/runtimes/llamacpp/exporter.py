@@ -33,7 +33,7 @@ from edgewise.runtimes.llamacpp.formats import (
 from edgewise.runtimes.llamacpp.imatrix import Importance, collect
 from edgewise.runtimes.llamacpp.library import Library, QuantizeOrder
 from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary
-from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.runtimes.reports import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 if TYPE_CHECKING:

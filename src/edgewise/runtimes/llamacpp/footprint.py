@@ -14,7 +14,7 @@ from edgewise.core.quantity import Estimated
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.models.architecture import ModelShape
 from edgewise.runtimes.footprint import kv_element_bytes
-from edgewise.runtimes.protocol import Footprint
+from edgewise.runtimes.reports import Footprint
 
 __all__ = ["footprint"]
 

@@ -9,17 +9,18 @@ of numpy sums it. The head is left out: its input is only computed for a chunk's
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from edgewise.errors import AdapterError, InputError
+from edgewise.errors import AdapterError
+from edgewise.runtimes.calibration import read_lines
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library
 from edgewise.runtimes.llamacpp.observer import GraphReader
-from edgewise.runtimes.protocol import CalibrationReport, OutlierChannel
-from edgewise.store.digest import file_digest
+from edgewise.runtimes.reports import CalibrationReport, OutlierChannel
 
 __all__ = ["Importance", "collect"]
 
@@ -111,8 +112,7 @@ def collect(library: Library, source: Path, calibration: Path, *, threads: int) 
         InputError: the text cannot be read, or holds no token.
         AdapterError: the model cannot be loaded or run.
     """
-    samples = _samples(calibration)
-    revision = file_digest(calibration)
+    lines = read_lines(calibration)
     library.bindings().llama_backend_init()
     library.log().clear()
     model = library.load_model(source, None)
@@ -120,7 +120,7 @@ def collect(library: Library, source: Path, calibration: Path, *, threads: int) 
         raise _failed(library, "cannot load the model to calibrate")
     try:
         collector = _Collector(GraphReader(library))
-        tokens, chunks = _run(library, model, collector, samples, threads)
+        tokens, chunks = _run(library, model, collector, lines.samples, threads)
     finally:
         library.free_model(model)
     columns = {
@@ -134,35 +134,22 @@ def collect(library: Library, source: Path, calibration: Path, *, threads: int) 
         columns=columns,
         report=CalibrationReport(
             method="imatrix",
-            revision=revision,
-            samples=len(samples),
+            revision=lines.revision,
+            samples=len(lines.samples),
             tokens=tokens,
             outlier_channels=_outliers(collector.sums),
             notes=tuple(notes),
         ),
         metadata={
-            "quantize.imatrix.dataset": f"sha256:{revision}",
+            "quantize.imatrix.dataset": f"sha256:{lines.revision}",
             "quantize.imatrix.entries": str(len(columns)),
             "quantize.imatrix.chunks": str(chunks),
         },
     )
 
 
-def _samples(calibration: Path) -> list[str]:
-    try:
-        text = calibration.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "calibration-unreadable", f"the calibration set {calibration.name} cannot be read"
-        ) from error
-    samples = [line for line in text.splitlines() if line.strip()]
-    if not samples:
-        raise InputError("calibration-empty", f"the calibration set {calibration.name} is empty")
-    return samples
-
-
 def _run(
-    library: Library, model: Any, collector: _Collector, samples: list[str], threads: int
+    library: Library, model: Any, collector: _Collector, samples: Sequence[str], threads: int
 ) -> tuple[int, int]:
     context = library.make_context(
         model,

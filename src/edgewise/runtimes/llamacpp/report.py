@@ -19,7 +19,7 @@ from edgewise.device.process import peak_resident_bytes, resident_bytes
 from edgewise.errors import AdapterError
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library
 from edgewise.runtimes.llamacpp.observer import GraphReader
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = ["memory_report", "partition_report", "system_features"]
 

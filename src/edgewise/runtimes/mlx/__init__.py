@@ -15,12 +15,13 @@ from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.footprint import plain_footprint
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.store.digest import file_digest
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["MlxAdapter", "adapter"]
 

@@ -21,7 +21,7 @@ from edgewise.runtimes.hf_tokenizer import HfTokenizer
 from edgewise.runtimes.mlx import caches
 from edgewise.runtimes.mlx.formats import RUNTIME
 from edgewise.runtimes.mlx.libraries import build_model, installed_version, libraries
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 __all__ = ["MlxEngine"]

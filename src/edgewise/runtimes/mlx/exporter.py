@@ -19,7 +19,7 @@ from edgewise.core.recipe import Recipe
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
 from edgewise.runtimes.mlx.formats import FORMATS, RUNTIME, dtype_of, resolve_formats, short
 from edgewise.runtimes.mlx.libraries import build_model, installed_version, libraries, tools
-from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.runtimes.reports import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 __all__ = ["MlxExporter"]

@@ -13,11 +13,12 @@ from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.onnx_genai import native
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["OnnxGenAiAdapter", "adapter"]
 

@@ -27,7 +27,7 @@ from edgewise.runtimes.onnx_genai import native
 from edgewise.runtimes.onnx_genai.graph import Graph, read_graph
 from edgewise.runtimes.onnx_genai.placement import partition_of
 from edgewise.runtimes.onnx_genai.source import read_json, require_tokenizer
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 if TYPE_CHECKING:

@@ -48,7 +48,7 @@ from edgewise.runtimes.onnx_genai.source import (
     read_source,
     require_tokenizer,
 )
-from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.runtimes.reports import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 __all__ = ["OnnxExporter"]

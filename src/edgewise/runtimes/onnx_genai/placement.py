@@ -11,7 +11,7 @@ from edgewise.errors import AdapterError
 from edgewise.runtimes.onnx_genai import native
 from edgewise.runtimes.onnx_genai.formats import activation_of
 from edgewise.runtimes.onnx_genai.graph import Graph
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 
 __all__ = ["partition_of", "report"]
 

@@ -22,11 +22,12 @@ from edgewise.runtimes.openvino.formats import (
     HINTS,
     KV_ELEMENT_BYTES,
 )
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["OpenVinoAdapter", "adapter"]
 

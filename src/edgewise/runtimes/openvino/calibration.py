@@ -7,7 +7,6 @@ ranges of static quantisers clip.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,14 @@ import numpy as np
 
 from edgewise.core.quantity import Measured
 from edgewise.errors import InputError
+from edgewise.runtimes.calibration import read_lines
 from edgewise.runtimes.openvino import native
 from edgewise.runtimes.openvino.feed import feed_for
 from edgewise.runtimes.openvino.formats import STATIC
-from edgewise.runtimes.protocol import ActivationRange, CalibrationReport, OutlierChannel
-from edgewise.store.regular import read_regular
+from edgewise.runtimes.reports import ActivationRange, CalibrationReport, OutlierChannel
 
 __all__ = ["CalibrationSet", "module_of", "observe", "outliers_of", "read_calibration"]
 
-_BYTES_MAX = 64 << 20
 _SAMPLES_MAX = 128
 _TOKENS_MAX = 256
 _TOKENS_MIN = 8
@@ -94,26 +92,18 @@ def read_calibration(source: Path, path: Path | None) -> CalibrationSet:
         path: UTF-8 text, a sample per line.
 
     Raises:
-        InputError: there is no such file, it is no UTF-8, or no line is long enough.
+        InputError: as :func:`~edgewise.runtimes.calibration.read_lines`, or no line is long enough.
         UnsupportedError: the tokenizer cannot be read here.
         IntegrityError: the tokenizer is damaged.
     """
     from edgewise.runtimes.hf_tokenizer import HfTokenizer  # noqa: PLC0415 - native library
 
     assert path is not None
-    try:
-        raw = read_regular(path, limit_bytes=_BYTES_MAX)
-        lines = [line for line in raw.decode("utf-8").splitlines() if line.strip()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "calibration-unreadable",
-            f"the calibration set {path} cannot be read: {error}",
-            hint="it takes a text file in UTF-8 with a sample per line",
-        ) from error
+    read = read_lines(path)
     tokenizer = HfTokenizer(source)
     kept: list[tuple[int, ...]] = []
     short = cut = 0
-    for line in lines:
+    for line in read.samples:
         if len(kept) == _SAMPLES_MAX:
             break
         ids = tokenizer.tokenize(line, add_special=True, parse_special=False)
@@ -128,10 +118,10 @@ def read_calibration(source: Path, path: Path | None) -> CalibrationSet:
             f"no line of the calibration set has {_TOKENS_MIN} tokens or more",
             hint="give some dozens of lines of ordinary text",
         )
-    unread = len(lines) - len(kept) - short
+    unread = len(read.samples) - len(kept) - short
     counts = ((short, "too short"), (cut, f"cut to {_TOKENS_MAX} tokens"), (unread, "not used"))
     return CalibrationSet(
-        revision=hashlib.sha256(raw).hexdigest(),
+        revision=read.revision,
         ids=tuple(kept),
         notes=tuple(f"samples {what}: {count}" for count, what in counts if count),
     )

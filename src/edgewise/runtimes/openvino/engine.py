@@ -27,7 +27,8 @@ from edgewise.runtimes.openvino.report import (
     partition_of,
     precision_in_force,
 )
-from edgewise.runtimes.protocol import CancelledError, MemoryReport, PartitionReport
+from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
 __all__ = ["OpenVinoEngine"]

@@ -28,7 +28,7 @@ from edgewise.runtimes.openvino.formats import CALIBRATED, HF_FORMATS, dynamic_g
 from edgewise.runtimes.openvino.gguf_export import export_gguf, wants_gguf
 from edgewise.runtimes.openvino.graph import matrices, stable_names, type_counts
 from edgewise.runtimes.openvino.load import IR_NAME, native_error
-from edgewise.runtimes.protocol import CalibrationReport, ExportResult, TensorDeviation
+from edgewise.runtimes.reports import CalibrationReport, ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 __all__ = ["OpenVinoExporter"]

@@ -26,7 +26,7 @@ from edgewise.runtimes.openvino.formats import (
     GGUF_FRONTEND,
 )
 from edgewise.runtimes.openvino.load import GGUF_NAME, READER_NAME
-from edgewise.runtimes.protocol import ExportResult, TensorDeviation
+from edgewise.runtimes.reports import ExportResult, TensorDeviation
 from edgewise.store.home import storage_error
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import Any
 from edgewise.core.quantity import Estimated, Measured, Unknown
 from edgewise.device.process import peak_resident_bytes, resident_bytes
 from edgewise.runtimes.openvino import native
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
 __all__ = [
     "NO_FUSED_CACHE",

@@ -17,11 +17,12 @@ from edgewise.errors import UnsupportedError
 from edgewise.runtimes.environment import EnvironmentSpec
 from edgewise.runtimes.executorch import ENVIRONMENT
 from edgewise.runtimes.footprint import plain_footprint
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["QnnAdapter", "adapter"]
 

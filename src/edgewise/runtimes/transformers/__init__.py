@@ -13,13 +13,14 @@ from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes import pages
 from edgewise.runtimes.environment import EnvironmentSpec
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.runtimes.transformers import native
 from edgewise.runtimes.transformers.formats import FORMATS
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["TransformersAdapter", "adapter"]
 

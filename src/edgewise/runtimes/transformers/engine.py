@@ -24,7 +24,7 @@ from edgewise.errors import (
 )
 from edgewise.models.hf_form import HfCheckpoint, read_hf
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 from edgewise.runtimes.transformers import native
 

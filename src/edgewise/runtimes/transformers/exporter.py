@@ -18,7 +18,7 @@ from edgewise.models.hf_form.dequantize import encode
 from edgewise.models.hf_form.folder import HfTensor
 from edgewise.models.hf_form.streams import hf_rows
 from edgewise.models.hf_form.writers import PlannedTensor, write_safetensors
-from edgewise.runtimes.protocol import ExportResult
+from edgewise.runtimes.reports import ExportResult
 from edgewise.runtimes.transformers import native
 from edgewise.runtimes.transformers.formats import FORMATS
 from edgewise.store.home import storage_error

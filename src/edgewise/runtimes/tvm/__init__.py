@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Final
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes.environment import EnvironmentSpec
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.runtimes.webllm import native
 from edgewise.runtimes.webllm.formats import FORMATS
 from edgewise.runtimes.webllm.site import APACHE_TVM
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["ENVIRONMENT", "TvmAdapter", "adapter"]
 

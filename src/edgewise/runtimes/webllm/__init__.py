@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.browser.packages import PLAYWRIGHT, WEB_LLM
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.runtimes.webllm.formats import FORMATS
 from edgewise.runtimes.webllm.site import ENVIRONMENT, PACKAGE_NAMES, webllm_site
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
     from edgewise.runtimes.browser.server import LoopbackServer
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["WebllmAdapter", "adapter"]
 

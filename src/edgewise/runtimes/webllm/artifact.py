@@ -9,7 +9,7 @@ import msgspec
 
 from edgewise.core.formats import OfferedFormat
 from edgewise.errors import IntegrityError
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 from edgewise.runtimes.webllm.config import LlamaConfig
 
 __all__ = [

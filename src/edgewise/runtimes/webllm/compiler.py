@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.s_tir import dlight
 
 from edgewise.device.cpu import read_cpu
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 from edgewise.runtimes.webllm.config import LlamaConfig
 from edgewise.runtimes.webllm.cpu_schedule import schedule_products
 from edgewise.runtimes.webllm.formats import Numbers

@@ -23,7 +23,7 @@ from edgewise.core.recipe import RunConfig
 from edgewise.device.process import peak_resident_bytes, resident_bytes
 from edgewise.errors import AdapterError, IntegrityError, ResourceError, UnsupportedError
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 from edgewise.runtimes.webllm.artifact import CPU_LIBRARY, About, read_about
 from edgewise.runtimes.webllm.formats import numbers

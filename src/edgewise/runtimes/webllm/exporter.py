@@ -18,7 +18,7 @@ import numpy as np
 from edgewise.core.formats import OfferedFormat
 from edgewise.core.recipe import Recipe, resolve
 from edgewise.errors import AdapterError, EdgewiseError, InputError, ResourceError, UnsupportedError
-from edgewise.runtimes.protocol import ExportResult, PartitionReport
+from edgewise.runtimes.reports import ExportResult, PartitionReport
 from edgewise.runtimes.webllm import native, webruntime
 from edgewise.runtimes.webllm.artifact import (
     ABOUT,

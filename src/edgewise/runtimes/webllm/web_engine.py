@@ -21,7 +21,7 @@ from edgewise.errors import AdapterError, IntegrityError, UnsupportedError
 from edgewise.runtimes.browser.driver import BrowserDriver
 from edgewise.runtimes.browser.site import open_site
 from edgewise.runtimes.hf_tokenizer import HfTokenizer
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport
+from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine
 from edgewise.runtimes.webllm.artifact import TENSOR_CACHE, About
 from edgewise.runtimes.webllm.formats import numbers

@@ -16,13 +16,14 @@ from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.runtimes.browser.packages import PLAYWRIGHT, WLLAMA
 from edgewise.runtimes.environment import EnvironmentSpec
-from edgewise.runtimes.protocol import Capabilities
+from edgewise.runtimes.reports import Capabilities
 from edgewise.runtimes.wllama.site import ENVIRONMENT, KV_TYPES, PACKAGE_NAMES, wllama_site
 
 if TYPE_CHECKING:
     from edgewise.models.architecture import ModelShape
     from edgewise.runtimes.browser.server import LoopbackServer
-    from edgewise.runtimes.protocol import Engine, Exporter, Footprint
+    from edgewise.runtimes.protocol import Engine, Exporter
+    from edgewise.runtimes.reports import Footprint
 
 __all__ = ["WllamaAdapter", "adapter"]
 

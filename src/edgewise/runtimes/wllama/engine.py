@@ -21,7 +21,7 @@ from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError
 from edgewise.runtimes.browser.driver import BrowserDriver
 from edgewise.runtimes.browser.site import open_site
-from edgewise.runtimes.protocol import MemoryReport, PartitionReport, StreamTimes
+from edgewise.runtimes.reports import MemoryReport, PartitionReport, StreamTimes
 from edgewise.runtimes.stepped import SteppedEngine
 from edgewise.runtimes.wllama.headers import numbered_header, splitter_header
 from edgewise.runtimes.wllama.report import buffer_bytes, partition_report

@@ -10,7 +10,7 @@ from edgewise.core.recipe import Recipe
 from edgewise.errors import UnsupportedError
 from edgewise.models.gguf import read_gguf
 from edgewise.runtimes.browser.packages import WLLAMA
-from edgewise.runtimes.protocol import ExportResult
+from edgewise.runtimes.reports import ExportResult
 from edgewise.runtimes.wllama.site import FILE_BYTES_MAX, refuse_too_large
 from edgewise.store.home import storage_error
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from edgewise.core.quantity import Measured, Quantity, Unknown
 from edgewise.errors import AdapterError
-from edgewise.runtimes.protocol import PartitionReport
+from edgewise.runtimes.reports import PartitionReport
 
 __all__ = ["buffer_bytes", "partition_report"]
 
