@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from edgewise.core.quantity import Quantity
+from edgewise.core.tools import ToolCall
 
 __all__ = [
     "Completed",
@@ -25,8 +26,10 @@ __all__ = [
     "Route",
     "RouteDecision",
     "RuleResult",
+    "Speculation",
     "Timings",
     "TokenCounts",
+    "TokenLogprob",
 ]
 
 
@@ -58,11 +61,13 @@ class RouteDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 class FinishReason(StrEnum):
     """Why generation ended.
 
-    ``STOP``: the model ended its turn or a stop text appeared. ``LENGTH``: the token limit was
-    reached and the answer is cut. ``DEADLINE`` and ``CANCELLED``: ended from outside.
+    ``STOP``: the model ended its turn or a stop text appeared. ``TOOL_CALLS``: it ended its turn
+    by calling tools. ``LENGTH``: the token limit was reached and the answer is cut. ``DEADLINE``
+    and ``CANCELLED``: ended from outside.
     """
 
     STOP = "stop"
+    TOOL_CALLS = "tool-calls"
     LENGTH = "length"
     DEADLINE = "deadline"
     CANCELLED = "cancelled"
@@ -86,6 +91,42 @@ class TokenCounts(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     prompt: int | None
     reused: int
     completion: int | None
+
+
+class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One token with its log-probability.
+
+    Attributes:
+        id: The token's id.
+        data: Its bytes, which need not be whole characters.
+        logprob: Natural logarithm of its probability by the model's own distribution at
+            temperature 1, before any rule of sampling or structure; ``None`` for the first token
+            of a prompt, which nothing precedes.
+        top: The likeliest tokens at this place, likeliest first, as ``(id, bytes, logprob)``.
+    """
+
+    id: int
+    data: bytes
+    logprob: float | None
+    top: tuple[tuple[int, bytes, float], ...] = ()
+
+
+class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What guessing ahead came to.
+
+    Attributes:
+        method: How tokens were guessed, e.g. ``prompt-lookup``.
+        guessed: Tokens that were guessed and verified.
+        accepted: Those of them that stand in the answer.
+        steps: Verifying passes.
+        off: Why there was no guessing any more, when it was given up; empty when it was not.
+    """
+
+    method: str
+    guessed: int
+    accepted: int
+    steps: int
+    off: str = ""
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,7 +169,15 @@ class Completed(
     tag_field="outcome",
     tag="completed",
 ):
-    """An answer, whole or cut: ``finish`` says which."""
+    """An answer, whole or cut: ``finish`` says which.
+
+    Attributes:
+        text: What the model said; without the tool calls it made.
+        tool_calls: Calls it made, whole and valid; none when the answer was cut.
+        logprobs: Its tokens, where they were asked for.
+        prompt_logprobs: The prompt's tokens, where they were asked for.
+        speculation: What guessing ahead came to, where it was done.
+    """
 
     text: str
     finish: FinishReason
@@ -137,6 +186,10 @@ class Completed(
     provenance: Provenance
     memory_peak_bytes: dict[str, Quantity] = {}
     events: tuple[Event, ...] = ()
+    tool_calls: tuple[ToolCall, ...] = ()
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    speculation: Speculation | None = None
 
 
 class Declined(

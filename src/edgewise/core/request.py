@@ -7,12 +7,23 @@ from enum import StrEnum
 
 import msgspec
 
+from edgewise.core.structure import Structure
+from edgewise.core.tools import Tool, ToolCall, ToolChoice
 from edgewise.errors import InputError
 
-__all__ = ["DEFAULT_MAX_TOKENS", "DataClass", "Message", "Request", "Sampling"]
+__all__ = [
+    "DEFAULT_MAX_TOKENS",
+    "LOGPROBS_MAX",
+    "ContextPolicy",
+    "DataClass",
+    "Message",
+    "Request",
+    "Sampling",
+]
 
 
 DEFAULT_MAX_TOKENS = 512
+LOGPROBS_MAX = 20
 
 # What a 32-bit runtime can count, and what a timer can wait for (about 31 years).
 _COUNT_MAX = 2**31
@@ -67,19 +78,53 @@ def _require_types(value: object, **types: type | tuple[type, ...]) -> None:
             )
 
 
+class ContextPolicy(StrEnum):
+    """What happens to a conversation that does not fit into the context.
+
+    ``REJECT`` refuses it. ``TRUNCATE_OLDEST_TURNS`` leaves out whole turns, oldest first, never a
+    system message and never the last turn. ``SLIDING_WINDOW`` keeps the system messages and the
+    newest tokens. ``SUMMARISE`` replaces the oldest turns by a summary that the same model makes
+    here. ``RETRIEVAL`` keeps those older turns that share most words with the last one. Whatever
+    is applied is an event of the outcome.
+    """
+
+    REJECT = "reject"
+    TRUNCATE_OLDEST_TURNS = "truncate-oldest-turns"
+    SLIDING_WINDOW = "sliding-window"
+    SUMMARISE = "summarise"
+    RETRIEVAL = "retrieval"
+
+
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One turn of a conversation. ``role`` is ``system``, ``user`` or ``assistant``."""
+    """One turn of a conversation.
+
+    Attributes:
+        role: ``system``, ``user``, ``assistant``, or ``tool`` for what a tool answered.
+        content: Its text.
+        tool_calls: Calls that the assistant made in this turn.
+        tool_call_id: Which call a tool's message answers.
+        name: The tool that answers.
+    """
 
     role: str
     content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
 
     def __post_init__(self) -> None:
         _require_types(self, role=str, content=str)
-        if self.role not in {"system", "user", "assistant"}:
+        if self.role not in {"system", "user", "assistant", "tool"}:
             raise InputError(
                 "role-unknown",
                 f"a message has the role {self.role!r}",
-                hint="use system, user or assistant",
+                hint="use system, user, assistant or tool",
+            )
+        if self.tool_calls and self.role != "assistant":
+            raise InputError(
+                "message-invalid",
+                f"a message of the role {self.role!r} holds tool calls",
+                hint="only the assistant calls tools",
             )
         _require_text(self.content, f"the {self.role} message")
 
@@ -130,7 +175,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """One request to a session.
 
     Attributes:
-        messages: The conversation so far, oldest first; the last one is the user's.
+        messages: The conversation so far, oldest first; the last one is the user's or a tool's.
+        prompt: Text or token ids to go on from, as they are and without a template; then there
+            are no messages.
         max_tokens: Most tokens to generate, reserved together with the prompt; a number that
             does not fit is refused. ``None`` takes what the context leaves, up to
             :data:`DEFAULT_MAX_TOKENS`.
@@ -139,15 +186,30 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         deadline_s: Seconds from submission until the answer is cut off; ``None`` for no limit.
         data_class: How far the content may travel.
         task: Task class the policy may refer to.
+        context_policy: What happens to a conversation that does not fit.
+        structure: What the answer has to look like.
+        tools: Tools the model may call.
+        tool_choice: Whether it may, must or must not.
+        logprobs: Report each token's log-probability, and that many of its likeliest rivals'.
+        echo: Report the prompt's own tokens too; with ``prompt`` and ``logprobs`` only.
+        speculate: Whether guessed tokens may be verified several at a time.
     """
 
-    messages: tuple[Message, ...]
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
     max_tokens: int | None = None
     sampling: Sampling = Sampling()
     stop: tuple[str, ...] = ()
     deadline_s: float | None = None
     data_class: DataClass = DataClass.LOCAL_ONLY
     task: str = "chat"
+    context_policy: ContextPolicy = ContextPolicy.REJECT
+    structure: Structure | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    logprobs: int | None = None
+    echo: bool = False
+    speculate: bool = True
 
     def __post_init__(self) -> None:
         _require_types(
@@ -159,19 +221,28 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             deadline_s=(float, type(None)),
             data_class=DataClass,
             task=str,
+            prompt=(str, tuple, type(None)),
+            context_policy=ContextPolicy,
+            structure=(Structure, type(None)),
+            tools=tuple,
+            tool_choice=ToolChoice,
+            logprobs=(int, type(None)),
+            echo=bool,
+            speculate=bool,
         )
-        for message in self.messages:
-            _require_types(message, role=str, content=str)
-        if self.messages and self.messages[-1].role != "user":
-            raise InputError(
-                "last-message-not-users",
-                f"the last message is the {self.messages[-1].role}'s; an answer follows the user's",
-                hint="put a user message last",
-            )
-        if not self.messages or not self.messages[-1].content.strip():
-            raise InputError(
-                "prompt-empty", "the prompt is empty", hint='say something: edgewise run "Hello"'
-            )
+        if self.prompt is None:
+            self._check_messages()
+        else:
+            self._check_prompt(self.prompt)
+        self._check_tools()
+        _require(
+            self.logprobs is None or 0 <= self.logprobs <= LOGPROBS_MAX,
+            "logprobs",
+            self.logprobs,
+            f"0 to {LOGPROBS_MAX}",
+        )
+        if self.echo and (self.prompt is None or self.logprobs is None):
+            raise _contradiction("echo goes with a prompt and logprobs")
         _require(
             self.max_tokens is None or 1 <= self.max_tokens <= _COUNT_MAX,
             "max_tokens",
@@ -189,3 +260,47 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for text in self.stop:
             _require_text(text, "a stop text")
         _require_text(self.task, "the task class")
+
+    def _check_messages(self) -> None:
+        for message in self.messages:
+            _require_types(message, role=str, content=str)
+        if self.messages and self.messages[-1].role not in {"user", "tool"}:
+            raise InputError(
+                "last-message-not-users",
+                f"the last message is the {self.messages[-1].role}'s; an answer follows the user's",
+                hint="put a user message last",
+            )
+        last = self.messages[-1] if self.messages else None
+        if last is None or (last.role == "user" and not last.content.strip()):
+            raise InputError(
+                "prompt-empty", "the prompt is empty", hint='say something: edgewise run "Hello"'
+            )
+
+    def _check_prompt(self, prompt: str | tuple[int, ...]) -> None:
+        if self.messages or self.tools:
+            raise _contradiction("a prompt is given as it is: it has no messages and no tools")
+        if not prompt:
+            raise InputError("prompt-empty", "the prompt is empty", hint="give at least one token")
+        if isinstance(prompt, str):
+            _require_text(prompt, "the prompt")
+            return
+        for token in prompt:
+            sound = isinstance(token, int) and not isinstance(token, bool)
+            _require(sound and 0 <= token < _COUNT_MAX, "prompt", token, "token ids")
+
+    def _check_tools(self) -> None:
+        names = [tool.name for tool in self.tools]
+        if len(set(names)) != len(names):
+            raise _contradiction("two tools have the same name")
+        if self.tool_choice.mode == "required" and not self.tools:
+            raise _contradiction("a tool call is required and no tool is given")
+        if self.tool_choice.name is not None and self.tool_choice.name not in names:
+            raise _contradiction(f"there is no tool called {self.tool_choice.name!r}")
+        if self.structure is not None and self.tools and self.tool_choice.mode != "none":
+            raise _contradiction("an answer of a given structure cannot be a tool call as well")
+
+
+def _contradiction(why: str) -> InputError:
+    return InputError(
+        "request-contradiction", why, hint="leave one of the two out; see edgewise.Request"
+    )

@@ -7,10 +7,12 @@ from typing import TypeAlias
 import msgspec
 
 from edgewise.core.bundle import TextSettings
-from edgewise.core.outcome import Event, FinishReason
+from edgewise.core.outcome import Event, FinishReason, Speculation, TokenLogprob
 from edgewise.core.quantity import Quantity
 from edgewise.core.recipe import RunConfig
-from edgewise.core.request import Message, Sampling
+from edgewise.core.request import ContextPolicy, Message, Sampling
+from edgewise.core.structure import Structure
+from edgewise.core.tools import Tool, ToolChoice
 
 __all__ = [
     "Chunk",
@@ -56,19 +58,35 @@ class RuntimeFacts(_Struct, frozen=True, kw_only=True):
 
 
 class GenerateParams(_Struct, frozen=True, kw_only=True):
-    """Generate an answer. ``deadline_s`` counts from when the worker takes the call."""
+    """Generate an answer; the fields are a :class:`~edgewise.core.request.Request`'s.
 
-    messages: tuple[Message, ...]
+    ``deadline_s`` counts from when the worker takes the call.
+    """
+
+    messages: tuple[Message, ...] = ()
+    prompt: str | tuple[int, ...] | None = None
     max_tokens: int | None
     sampling: Sampling
     stop: tuple[str, ...]
     deadline_s: float | None
+    context_policy: ContextPolicy = ContextPolicy.REJECT
+    structure: Structure | None = None
+    tools: tuple[Tool, ...] = ()
+    tool_choice: ToolChoice = ToolChoice()
+    logprobs: int | None = None
+    echo: bool = False
+    speculate: bool = True
 
 
 class Chunk(_Struct, frozen=True, kw_only=True, tag="chunk"):
-    """Text to show, whole characters only."""
+    """Text to show, whole characters only.
+
+    ``logprobs``, where they were asked for, are of the tokens chosen since the last chunk. Text
+    that may still become a stop text is held back, so a chunk's tokens need not spell its text.
+    """
 
     text: str
+    logprobs: tuple[TokenLogprob, ...] = ()
 
 
 class Prefilled(_Struct, frozen=True, kw_only=True, tag="prefilled"):
@@ -96,3 +114,6 @@ class Generated(_Struct, frozen=True, kw_only=True):
     seed: int | None
     peak_resident_bytes: Quantity
     events: tuple[Event, ...]
+    logprobs: tuple[TokenLogprob, ...] = ()
+    prompt_logprobs: tuple[TokenLogprob, ...] = ()
+    speculation: Speculation | None = None

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from edgewise.core.request import DEFAULT_MAX_TOKENS, DataClass, Message, Request, Sampling
+from edgewise.core.structure import Structure, StructureKind
+from edgewise.core.tools import Tool, ToolCall, ToolChoice
 from edgewise.errors import InputError
 
 HELLO = (Message(role="user", content="Hello"),)
@@ -147,7 +149,7 @@ def test_only_the_last_message_must_say_something() -> None:
     assert len(request.messages) == 2
 
 
-@pytest.mark.parametrize("role", ["", "User", "tool", "user ", "\ud800"])
+@pytest.mark.parametrize("role", ["", "User", "user ", "\ud800"])
 def test_unknown_role(role: str) -> None:
     error = refused(Message, role=role, content="x")
     assert error.code == "role-unknown"
@@ -181,3 +183,69 @@ def test_an_empty_stop() -> None:
 def test_unknown_fields_are_refused() -> None:
     with pytest.raises(msgspec.ValidationError):
         msgspec.json.decode(b'{"messages":[{"role":"user","content":"x"}],"top_k":3}', type=Request)
+
+
+TOOL = Tool(name="weather", parameters='{"type": "object"}')
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"prompt": "Hi", "messages": HELLO}, "request-contradiction"),
+        ({"prompt": "Hi", "tools": (TOOL,)}, "request-contradiction"),
+        ({"prompt": ""}, "prompt-empty"),
+        ({"prompt": ()}, "prompt-empty"),
+        ({"prompt": (1, -1)}, "request-invalid"),
+        ({"prompt": (1, True)}, "request-invalid"),
+        ({"prompt": ("a",)}, "request-invalid"),
+        ({"prompt": "\ud800"}, "text-not-utf8"),
+        ({"messages": HELLO, "tools": (TOOL, TOOL)}, "request-contradiction"),
+        ({"messages": HELLO, "tool_choice": ToolChoice(mode="required")}, "request-contradiction"),
+        (
+            {"messages": HELLO, "tools": (TOOL,), "structure": Structure(kind=StructureKind.JSON)},
+            "request-contradiction",
+        ),
+        ({"messages": HELLO, "logprobs": 21}, "request-invalid"),
+        ({"messages": HELLO, "logprobs": -1}, "request-invalid"),
+        ({"messages": HELLO, "echo": True, "logprobs": 1}, "request-contradiction"),
+        ({"prompt": "Hi", "echo": True}, "request-contradiction"),
+    ],
+)
+def test_what_excludes_each_other_is_refused(fields: dict[str, Any], code: str) -> None:
+    assert refused(Request, **fields).code == code
+
+
+def test_a_tool_may_be_last_and_only_the_assistant_calls() -> None:
+    call = ToolCall(id="1", name="weather", arguments="{}")
+    answer = Message(role="tool", content="", tool_call_id="1")
+    asked = Message(role="assistant", content="", tool_calls=(call,))
+    Request(messages=(*HELLO, asked, answer))
+    wrong = refused(Message, role="user", content="x", tool_calls=(call,))
+    assert wrong.code == "message-invalid"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": StructureKind.JSON_SCHEMA},
+        {"kind": StructureKind.JSON, "source": "{}"},
+        {"kind": StructureKind.CHOICE},
+        {"kind": StructureKind.CHOICE, "choices": ("a", "")},
+        {"kind": StructureKind.REGEX, "source": "a", "choices": ("a",)},
+        {"kind": StructureKind.LARK, "source": "x" * (1 << 20 | 1)},
+    ],
+)
+def test_a_structure_that_says_nothing(fields: dict[str, Any]) -> None:
+    assert refused(Structure, **fields).code == "structure-invalid"
+
+
+@pytest.mark.parametrize(
+    "fields", [{"name": ""}, {"name": "a b"}, {"name": "a", "parameters": "[]"}, {"name": "x" * 65}]
+)
+def test_a_tool_that_cannot_be_declared(fields: dict[str, Any]) -> None:
+    assert refused(Tool, **fields).code == "tool-invalid"
+
+
+def test_tool_choices() -> None:
+    assert refused(ToolChoice, mode="maybe").code == "tool-choice-invalid"
+    assert refused(ToolChoice, mode="auto", name="weather").code == "tool-choice-invalid"
