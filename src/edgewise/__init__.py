@@ -16,9 +16,17 @@ from typing import TYPE_CHECKING, Any
 from edgewise._version import __version__
 
 if TYPE_CHECKING:
-    from edgewise.api import open, plan, probe, up  # noqa: A004 - the verb users expect
+    from edgewise.api import (
+        open,  # noqa: A004 - the verb users expect
+        open_async,
+        plan,
+        probe,
+        up,
+    )
     from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
-    from edgewise.core.request import DataClass, Message, Request, Sampling
+    from edgewise.core.request import ContextPolicy, DataClass, Message, Request, Sampling
+    from edgewise.core.structure import Structure, StructureKind
+    from edgewise.core.tools import Tool, ToolCall, ToolChoice
     from edgewise.errors import (
         AdapterError,
         EdgewiseError,
@@ -29,12 +37,15 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from edgewise.planner import Plan, Verdict
+    from edgewise.workflow.async_chat import AsyncChat
     from edgewise.workflow.chat import Chat
 
 _HOMES = {
-    "edgewise.api": ("open", "plan", "probe", "up"),
+    "edgewise.api": ("open", "open_async", "plan", "probe", "up"),
     "edgewise.core.outcome": ("Completed", "Declined", "Failed", "FinishReason", "Outcome"),
-    "edgewise.core.request": ("DataClass", "Message", "Request", "Sampling"),
+    "edgewise.core.request": ("ContextPolicy", "DataClass", "Message", "Request", "Sampling"),
+    "edgewise.core.structure": ("Structure", "StructureKind"),
+    "edgewise.core.tools": ("Tool", "ToolCall", "ToolChoice"),
     "edgewise.errors": (
         "AdapterError",
         "EdgewiseError",
@@ -45,14 +56,17 @@ _HOMES = {
         "UnsupportedError",
     ),
     "edgewise.planner": ("Plan", "Verdict"),
+    "edgewise.workflow.async_chat": ("AsyncChat",),
     "edgewise.workflow.chat": ("Chat",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AdapterError",
+    "AsyncChat",
     "Chat",
     "Completed",
+    "ContextPolicy",
     "DataClass",
     "Declined",
     "EdgewiseError",
@@ -67,10 +81,16 @@ __all__ = [
     "Request",
     "ResourceError",
     "Sampling",
+    "Structure",
+    "StructureKind",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
     "UnsupportedError",
     "Verdict",
     "__version__",
     "open",
+    "open_async",
     "plan",
     "probe",
     "up",

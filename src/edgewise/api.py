@@ -13,12 +13,13 @@ from edgewise.workflow.context import Context, Report
 if TYPE_CHECKING:
     from edgewise.device import DeviceProfile
     from edgewise.planner import Plan
+    from edgewise.workflow.async_chat import AsyncChat
     from edgewise.workflow.chat import Chat
     from edgewise.workflow.up_report import UpReport
 
 Folder: TypeAlias = str | os.PathLike[str]
 
-__all__ = ["open", "plan", "probe", "up"]
+__all__ = ["open", "open_async", "plan", "probe", "up"]
 
 
 def probe(*, home: Folder | None = None, measure_again: bool = False) -> DeviceProfile:
@@ -115,6 +116,18 @@ def open(  # noqa: A001 - the verb users expect
     from edgewise.workflow.opening import open_session
 
     return Chat(open_session(_context(home), fingerprint), system=system)
+
+
+def open_async(
+    fingerprint: str | None = None,
+    *,
+    system: str | None = None,
+    home: Folder | None = None,
+) -> AsyncChat:
+    """Return a conversation for asyncio; arguments and errors as for :func:`open`."""
+    from edgewise.workflow.async_chat import AsyncChat
+
+    return AsyncChat(open(fingerprint, system=system, home=home))
 
 
 def _context(home: Folder | None, report: Report | None = None) -> Context:

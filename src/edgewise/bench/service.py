@@ -49,7 +49,7 @@ class BenchService(SessionService):
         """Tokenise the prose once; with text settings, hold what a session's worker holds too."""
         if params.text is not None:
             super().loaded(params)
-            self._prompt_builder.tokens((Message(role="user", content="Hello"),))
+            self._generator.prompt_tokens((Message(role="user", content="Hello"),))
         self._config = params.run_config
         ids = self.engine.tokenize(_PROSE * 4, add_special=True, parse_special=False)
         repeats = params.run_config.context_length // len(ids) + 1

@@ -66,6 +66,9 @@ def show_outcome(outcome: Outcome) -> None:
         _number(timings.decode_tok_s, "tok/s"),
         f"peak {mib(peak.number)}" if not isinstance(peak, Unknown) else "",
     ]
+    if outcome.speculation is not None and outcome.speculation.guessed:
+        guesses = outcome.speculation
+        parts.append(f"{guesses.accepted} of {guesses.guessed} guesses right")
     if provenance.seed is not None:
         parts.append(f"seed {provenance.seed}")
     say(paint(" | ".join(part for part in parts if part), "dim"))

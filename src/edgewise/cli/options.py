@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import click
 
 from edgewise.core.recipe import KvType
-from edgewise.core.request import DataClass, Message, Request, Sampling
+from edgewise.core.request import ContextPolicy, DataClass, Message, Request, Sampling
+from edgewise.core.structure import Structure
 from edgewise.errors import InputError
 
 __all__ = [
@@ -86,6 +87,14 @@ def generation_options(function: F) -> F:
             help="How far the content may travel.",
         ),
         click.option(
+            "--context-policy",
+            type=click.Choice([str(c) for c in ContextPolicy]),
+            default=str(ContextPolicy.REJECT),
+            show_default=True,
+            help="What happens to a conversation that does not fit.",
+        ),
+        click.option("--no-speculation", is_flag=True, help="Do not guess tokens ahead."),
+        click.option(
             "--fingerprint", metavar="PREFIX", help="Use this bundle, not the active one."
         ),
     ]
@@ -106,10 +115,14 @@ def generation_defaults() -> dict[str, Any]:
         "stop": (),
         "deadline": None,
         "data_class": str(DataClass.LOCAL_ONLY),
+        "context_policy": str(ContextPolicy.REJECT),
+        "no_speculation": False,
     }
 
 
-def request_from(messages: tuple[Message, ...], options: dict[str, Any]) -> Request:
+def request_from(
+    messages: tuple[Message, ...], options: dict[str, Any], structure: Structure | None = None
+) -> Request:
     """Return the request that the options describe.
 
     Raises:
@@ -128,6 +141,9 @@ def request_from(messages: tuple[Message, ...], options: dict[str, Any]) -> Requ
         stop=tuple(options["stop"]),
         deadline_s=options["deadline"],
         data_class=DataClass(options["data_class"]),
+        context_policy=ContextPolicy(options["context_policy"]),
+        speculate=not options["no_speculation"],
+        structure=structure,
     )
 
 

@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "runtime": ("runtime", "runtime", "List, install, remove and check runtimes."),
     "run": ("run", "run", "Answer one prompt with the active model."),
     "chat": ("chat", "chat", "Talk with the active model."),
+    "serve": ("serve", "serve", "Serve the active model to local programs."),
     "fingerprint": ("fingerprint", "fingerprint", "Show what the active deployment is made of."),
     "diff": ("fingerprint", "diff_command", "Say how two deployments differ and what that costs."),
     "evidence": ("evidence", "evidence", "List evidence, or open a piece of it."),

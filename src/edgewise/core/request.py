@@ -179,8 +179,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         prompt: Text or token ids to go on from, as they are and without a template; then there
             are no messages.
         max_tokens: Most tokens to generate, reserved together with the prompt; a number that
-            does not fit is refused. ``None`` takes what the context leaves, up to
-            :data:`DEFAULT_MAX_TOKENS`.
+            does not fit is refused; 0 goes with ``echo`` only. ``None`` takes what the context
+            leaves, up to :data:`DEFAULT_MAX_TOKENS`.
         sampling: How tokens are chosen.
         stop: Texts that end the answer; the text itself is not part of the answer.
         deadline_s: Seconds from submission until the answer is cut off; ``None`` for no limit.
@@ -243,11 +243,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         )
         if self.echo and (self.prompt is None or self.logprobs is None):
             raise _contradiction("echo goes with a prompt and logprobs")
+        least = 0 if self.echo else 1
         _require(
-            self.max_tokens is None or 1 <= self.max_tokens <= _COUNT_MAX,
+            self.max_tokens is None or least <= self.max_tokens <= _COUNT_MAX,
             "max_tokens",
             self.max_tokens,
-            f"1 to {_COUNT_MAX}",
+            f"{least} to {_COUNT_MAX}",
         )
         _require(
             self.deadline_s is None or 0 < self.deadline_s <= _DEADLINE_MAX_S,
@@ -285,8 +286,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             _require_text(prompt, "the prompt")
             return
         for token in prompt:
-            sound = isinstance(token, int) and not isinstance(token, bool)
-            _require(sound and 0 <= token < _COUNT_MAX, "prompt", token, "token ids")
+            sound = type(token) is int and 0 <= token < _COUNT_MAX
+            _require(sound, "prompt", token, "token ids")
 
     def _check_tools(self) -> None:
         names = [tool.name for tool in self.tools]

@@ -36,7 +36,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             )
         try:
             schema = msgspec.json.decode(self.parameters)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             schema = None
         if not isinstance(schema, dict) or len(self.parameters) > _PARAMETERS_CHARACTERS_MAX:
             raise InputError(

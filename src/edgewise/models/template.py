@@ -19,6 +19,7 @@ from typing import Any, Final, TypeAlias
 
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
 from edgewise.models.gguf_types import GgufFile
+from edgewise.models.template_marks import mark_message, mark_tool, split_marked, unused_marks
 
 __all__ = [
     "BUILTIN_TEMPLATES",
@@ -55,8 +56,8 @@ class Segment:
 
     Attributes:
         text: The part.
-        is_content: Whether it came from the content of a message. Such text is tokenised
-            without looking for control tokens.
+        is_content: Whether it came from the caller: the content of a message, a tool's
+            definition, or a call. Such text is tokenised without looking for control tokens.
     """
 
     text: str
@@ -168,9 +169,10 @@ class ChatTemplate:
     ) -> RenderedPrompt:
         """Return the prompt for a conversation, with content told from template.
 
-        Content is every text under ``content``, and every ``text`` of its parts. It is rendered
-        a second time with marks around it; the parts count only when they join to the plain
-        prompt. Arguments and limits (for each of the two renders) are those of :meth:`render`.
+        Content is every text under ``content``, every ``text`` of its parts, and what is more
+        than a plain word in the tools and in the calls of them. It is rendered a second time
+        with marks around it; the parts count only when they join to the plain prompt. Arguments
+        and limits (for each of the two renders) are those of :meth:`render`.
 
         Raises:
             InputError: as :meth:`render`.
@@ -181,24 +183,28 @@ class ChatTemplate:
             add_generation_prompt=add_generation_prompt,
             bos_token=bos_token,
             eos_token=eos_token,
-            tools=tools,
             now=now or datetime.now(tz=UTC).astimezone(),  # the same in both renders
             time_limit_s=time_limit_s,
             size_limit_chars=size_limit_chars,
         )
-        text = render(messages)
+        text = render(messages, tools=tools)
         plain = _plain(messages, "messages")
-        marks = _unused_marks(self.source, text, bos_token, eos_token, repr((plain, tools)))
-        segments: tuple[Segment, ...] | None = None
+        plain_tools = None if tools is None else _plain(tools, "tools")
+        marks = unused_marks(self.source, text, bos_token, eos_token, repr((plain, plain_tools)))
+        parts: list[tuple[str, bool]] | None = None
         if marks is not None:
             try:
-                marked = render([_marked(message, *marks) for message in plain])
+                marked = render(
+                    [mark_message(message, marks) for message in plain],
+                    tools=plain_tools and [mark_tool(tool, marks) for tool in plain_tools],
+                )
             except (InputError, IntegrityError):
                 marked = ""  # the template looks into the content, and minds the marks
-            segments = _split(marked, *marks)
-        if segments is None or "".join([part.text for part in segments]) != text:
+            parts = split_marked(marked, marks)
+        if parts is None or "".join([part for part, _ in parts]) != text:
             whole = (Segment(text=text, is_content=False),)
             return RenderedPrompt(text=text, segments=whole, exact=False)
+        segments = tuple(Segment(text=part, is_content=callers) for part, callers in parts)
         return RenderedPrompt(text=text, segments=segments, exact=True)
 
 
@@ -274,51 +280,3 @@ def _messages_invalid(field: str, why: str) -> InputError:
         context={"field": field, "reason": why},
         hint="give a list of mappings with role and content",
     )
-
-
-def _unused_marks(*texts: str) -> tuple[str, str] | None:
-    """Return two private-use characters that appear in none of the texts."""
-    used = set().union(*texts)
-    free = [chr(code) for code in range(0xE000, 0xF8FF) if chr(code) not in used]
-    return (free[0], free[1]) if len(free) >= 2 else None
-
-
-def _marked(message: Any, start: str, end: str) -> Any:
-    def wrap(text: Any) -> Any:
-        # White space stays outside, so that a template that trims finds it.
-        core = text.strip() if isinstance(text, str) else ""
-        if not core:
-            return text
-        at = text.index(core)
-        return f"{text[:at]}{start}{core}{end}{text[at + len(core) :]}"
-
-    content = message.get("content")
-    if isinstance(content, list):
-        parts = [
-            {**part, "text": wrap(part["text"])}
-            if isinstance(part, dict) and "text" in part
-            else wrap(part)
-            if isinstance(part, str)
-            else part
-            for part in content
-        ]
-        return {**message, "content": parts}
-    return {**message, "content": wrap(content)} if isinstance(content, str) else message
-
-
-def _split(marked: str, start: str, end: str) -> tuple[Segment, ...] | None:
-    """Return the parts of a marked prompt, or ``None`` when the marks are not in pairs."""
-    segments: list[Segment] = []
-    outside, *pieces = marked.split(start)
-    if end in outside:
-        return None
-    if outside:
-        segments.append(Segment(text=outside, is_content=False))
-    for piece in pieces:
-        inside, *rest = piece.split(end)
-        if len(rest) != 1:
-            return None
-        segments.append(Segment(text=inside, is_content=True))
-        if rest[0]:
-            segments.append(Segment(text=rest[0], is_content=False))
-    return tuple(segments)

@@ -20,7 +20,7 @@ from edgewise.core.bundle import TextSettings
 from edgewise.core.outcome import FinishReason
 from edgewise.core.recipe import RunConfig
 from edgewise.core.request import Message
-from edgewise.errors import EdgewiseError, InputError
+from edgewise.errors import EdgewiseError, InputError, UnsupportedError
 from edgewise.qualify.parity_gate import Gate, GateResult, judge
 from edgewise.qualify.parity_messages import (
     SERVICE,
@@ -28,6 +28,7 @@ from edgewise.qualify.parity_messages import (
     AskParams,
     Distance,
     DistanceParams,
+    Encoded,
     EncodeParams,
     Scored,
     ScoreParams,
@@ -45,7 +46,11 @@ _ANSWER_TOKENS = 32
 
 
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
-    """One side of a comparison; ``text_only`` says that its logits are out of reach."""
+    """One side of a comparison.
+
+    ``text_only`` says that its logits are out of reach; ``notes`` what a reader of any comparison
+    with it should know.
+    """
 
     label: str
     runtime: str
@@ -54,6 +59,7 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     run_config: RunConfig
     text: TextSettings
     text_only: bool = False
+    notes: tuple[str, ...] = ()
 
 
 class SideBySide(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,9 +139,11 @@ def compare_artifacts(
     missing = [f"{first.label}: {why}" for why in one.missing]
     missing += [f"{second.label}: {why}" for why in two.missing]
     differs: tuple[str, ...] = ()
+    both: list[tuple[str, list[int], list[int]]] = []
     if one.encoded and two.encoded:
-        pairs = zip(one.encoded, two.encoded, strict=True)
-        differs = tuple(given for given, (a, b) in zip(one.given, pairs, strict=True) if a != b)
+        pairs = zip(one.given, one.encoded, two.encoded, strict=True)
+        both = [(text, a.ids, b.ids) for text, a, b in pairs if a.refused is b.refused is None]
+        differs = tuple(text for text, a, b in both if a != b)
     distance = None
     if one.scored is not None and two.scored is not None and one.windows is not None:
         distance = _distance(second.runtime, work, one.windows)
@@ -148,7 +156,7 @@ def compare_artifacts(
         second=second.label,
         first_sha256=first.sha256,
         second_sha256=second.sha256,
-        tokenizer_texts=min(len(one.encoded), len(two.encoded)),
+        tokenizer_texts=len(both),
         tokenizer_differs=differs,
         distance=distance,
         answers=answers,
@@ -160,7 +168,7 @@ def compare_artifacts(
 
 class _Seen(msgspec.Struct, kw_only=True):
     given: list[str] = []
-    encoded: list[list[int]] = []
+    encoded: list[Encoded] = []
     windows: tuple[tuple[int, ...], ...] | None = None
     scored: Scored | None = None
     answers: list[Answer] = []
@@ -175,7 +183,7 @@ def _look(
     size: tuple[int, int],
     progress: Callable[[str], None],
 ) -> _Seen:
-    seen = _Seen(windows=windows)
+    seen = _Seen(windows=windows, missing=list(subject.notes))
     with _loaded(subject) as (worker, gives_logits):
         if gives_logits:
             _encode(worker, subject, seen)
@@ -227,7 +235,10 @@ def _encode(worker: WorkerProcess, subject: Subject, seen: _Seen) -> None:
     for texts, parse in ((HARD_TEXTS, False), (after, True)):
         seen.given += texts
         params = EncodeParams(texts=texts, parse_special=parse)
-        seen.encoded += worker.call("encode", params, list[list[int]])
+        seen.encoded += worker.call("encode", params, list[Encoded])
+    refused = [one.refused for one in seen.encoded if one.refused is not None]
+    if refused:
+        seen.missing.append(f"{len(refused)} texts are not tokenised: {refused[0]}")
 
 
 def _windows(
@@ -235,7 +246,14 @@ def _windows(
 ) -> tuple[tuple[int, ...], ...]:
     # A token is rarely shorter than a character.
     sample = text[: windows * window_tokens * 16]
-    (ids,) = worker.call("encode", EncodeParams(texts=(sample,)), list[list[int]])
+    (encoded,) = worker.call("encode", EncodeParams(texts=(sample,)), list[Encoded])
+    if encoded.refused is not None:
+        raise UnsupportedError(
+            "text-untokenisable",
+            f"the reference cannot tokenise the text: {encoded.refused}",
+            hint="give another text",
+        )
+    ids = encoded.ids
     if len(ids) < windows * window_tokens:
         raise InputError(
             "text-too-short",

@@ -15,6 +15,7 @@ __all__ = [
     "Distance",
     "DistanceParams",
     "EncodeParams",
+    "Encoded",
     "ScoreParams",
     "Scored",
 ]
@@ -27,6 +28,13 @@ class EncodeParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
     texts: tuple[str, ...]
     parse_special: bool = False
+
+
+class Encoded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A text's token ids, or why its engine will not tokenise it."""
+
+    ids: list[int] = []
+    refused: str | None = None
 
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -14,6 +14,7 @@ import numpy as np
 
 from edgewise.core.outcome import FinishReason
 from edgewise.core.request import Sampling
+from edgewise.errors import UnsupportedError
 from edgewise.qualify.distance import distance
 from edgewise.qualify.distributions import log_softmax
 from edgewise.qualify.parity_messages import (
@@ -21,6 +22,7 @@ from edgewise.qualify.parity_messages import (
     AskParams,
     Distance,
     DistanceParams,
+    Encoded,
     EncodeParams,
     Scored,
     ScoreParams,
@@ -53,9 +55,16 @@ class ParityService(EngineService):
         """Prepare the template."""
         self._text = params.text
 
-    def _encode(self, params: EncodeParams, _emit: Emit) -> list[list[int]]:
-        tokenize, parse = self.engine.tokenize, params.parse_special
-        return [tokenize(text, add_special=False, parse_special=parse) for text in params.texts]
+    def _encode(self, params: EncodeParams, _emit: Emit) -> list[Encoded]:
+        return [self._encode_one(text, params.parse_special) for text in params.texts]
+
+    def _encode_one(self, text: str, parse_special: bool) -> Encoded:
+        tokenize = self.engine.tokenize
+        try:
+            ids = tokenize(text, add_special=False, parse_special=parse_special)
+        except UnsupportedError as error:
+            return Encoded(refused=error.message)
+        return Encoded(ids=ids)
 
     def _score(self, params: ScoreParams, emit: Emit) -> Scored:
         engine = self.engine

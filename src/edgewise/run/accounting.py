@@ -88,6 +88,10 @@ def completed(
             "total": _sum(generated.peak_resident_bytes, app_peak_bytes),
         },
         events=generated.events,
+        tool_calls=generated.tool_calls,
+        logprobs=generated.logprobs,
+        prompt_logprobs=generated.prompt_logprobs,
+        speculation=generated.speculation,
     )
 
 

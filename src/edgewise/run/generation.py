@@ -1,79 +1,178 @@
-"""The decode loop, beside the engine in the worker.
-
-Text goes out as it comes: the first piece at once, later ones at most every
-:data:`FLUSH_INTERVAL_S`. Each frame wakes the session's process, which on a small device takes
-a core from the kernels; a person cannot see the difference.
-"""
+"""Answers on one engine: structure, prompt, cache, decoding, and what is said about it."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from edgewise.core.outcome import Event, FinishReason
-from edgewise.core.request import DEFAULT_MAX_TOKENS
+from edgewise.core.outcome import FinishReason, TokenLogprob
+from edgewise.core.request import DEFAULT_MAX_TOKENS, Message, Sampling
 from edgewise.device.process import peak_resident_bytes
-from edgewise.errors import InputError, UnsupportedError
+from edgewise.errors import AdapterError, InputError
+from edgewise.run.answer import Answer
+from edgewise.run.deadline import Deadline
+from edgewise.run.decoding import Decoder
+from edgewise.run.evaluation import Cache
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Notice, Prefilled
-from edgewise.run.sampler import Sampler
-from edgewise.run.stream import TextStream
-from edgewise.runtimes.protocol import CancelledError
+from edgewise.run.prompting import Prompt, Prompter
+from edgewise.run.scoring import score_prompt
+from edgewise.run.speculation import PassCosts, PromptLookup
+from edgewise.runtimes.protocol import CancelledError, VerifyingEngine
 
 if TYPE_CHECKING:
+    from edgewise.core.bundle import TextSettings
+    from edgewise.core.structure import Structure
+    from edgewise.run.prefixes import PrefixCache
+    from edgewise.run.structure import Constrainer, Matcher
     from edgewise.runtimes.protocol import Engine
 
-__all__ = ["FLUSH_INTERVAL_S", "Generator"]
-
-FLUSH_INTERVAL_S = 0.025
+__all__ = ["Generator"]
 
 
 class Generator:
-    """Answers prompts on one engine and keeps track of what its KV cache holds."""
+    """Answers requests on one engine."""
 
-    def __init__(self, engine: Engine, end_token_ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, engine: Engine, text: TextSettings, prefixes: PrefixCache | None = None
+    ) -> None:
+        """Take an engine with an empty cache."""
         self._engine = engine
-        self._end = frozenset(end_token_ids)
-        self._cached: list[int] = []
+        self._end = frozenset(text.end_token_ids)
+        self._prompter = Prompter(engine, text, self._summarise)
+        self._cache = Cache(engine, prefixes)
+        self._constrainer: Constrainer | None = None
+        self._costs = PassCosts()
 
-    def generate(
-        self, prompt: list[int], params: GenerateParams, emit: Callable[[Notice], None]
-    ) -> Generated:
+    def generate(self, params: GenerateParams, emit: Callable[[Notice], None]) -> Generated:
         """Return how the generation ended, after its text went out through ``emit``.
 
         Raises:
-            InputError: prompt and answer do not fit into the context.
+            InputError: prompt and answer do not fit into the context, or the structure is wrong.
+            UnsupportedError: the structure or a policy cannot be honoured here.
             AdapterError: the native runtime failed.
         """
-        limit = self._reserve(len(prompt), params.max_tokens)
-        run = _Run(params, limit, emit)
-        deadline = self._arm(params.deadline_s, run)
-        try:
-            logits = self._prefill(prompt, run)
-            self._decode(logits, run)
-        except CancelledError:
-            run.finish = FinishReason.DEADLINE if run.deadline_passed else FinishReason.CANCELLED
-        finally:
-            if deadline is not None:
-                deadline.cancel()
-            del self._cached[self._engine.position :]
-        run.close()
-        return Generated(
-            finish=run.finish,
-            prompt_tokens=len(prompt),
-            reused_tokens=run.reused,
-            completion_tokens=run.completion_tokens,
-            prefill_ms=run.prefill_ms,
-            decode_ms=run.decode_ms,
-            seed=params.sampling.seed if params.sampling.temperature > 0 else None,
-            peak_resident_bytes=peak_resident_bytes(),
-            events=tuple(run.events),
+        matcher = self._matcher(params)
+        parser = self._prompter.call_parser(params)
+        facts = _Facts()
+        with Deadline(params.deadline_s, self._engine.cancel) as deadline:
+            answer = Answer(params, 0, emit, parser)
+            try:
+                prompt = self._prompter.prompt(params)
+                facts.prompt_tokens = len(prompt.tokens)
+                answer.events += prompt.events
+                answer.limit = self._reserve(len(prompt.tokens), params)
+                logits = self._prefill(prompt, answer, facts)
+                if answer.limit:
+                    self._decoder(answer, prompt.tokens, matcher).run(logits)
+                else:
+                    answer.finish = FinishReason.LENGTH
+            except CancelledError:
+                answer.finish = deadline.reason
+            finally:
+                self._cache.settle()
+        answer.close()
+        if params.structure is not None and answer.finish is FinishReason.STOP:
+            _require_structure(params.structure, answer.text)
+        return facts.generated(answer)
+
+    def prompt_tokens(self, messages: Sequence[Message]) -> list[int]:
+        """Return the prompt of plain messages; errors as ``generate``'s."""
+        return self._prompter.conversation(messages)
+
+    def persist(self) -> None:
+        """Keep what the cache holds, for the next process that answers with this deployment."""
+        self._cache.persist()
+
+    def _matcher(self, params: GenerateParams) -> Matcher | None:
+        forced = self._prompter.forced_structure(params)
+        structure = params.structure or forced
+        if structure is None:
+            return None
+        from edgewise.run.structure import Constrainer  # noqa: PLC0415 - few requests need it
+
+        if self._constrainer is None:
+            self._constrainer = Constrainer(self._engine, self._end)
+        return self._constrainer.matcher(structure, own=structure is forced)
+
+    def _decoder(self, answer: Answer, prompt: list[int], matcher: Matcher | None) -> Decoder:
+        return Decoder(
+            self._engine,
+            self._end,
+            answer,
+            self._cache.tokens,
+            matcher=matcher,
+            lookup=PromptLookup(prompt, self._costs) if self._may_guess(answer.params) else None,
+            costs=self._costs,
+            spelled=answer.spelled,
         )
 
-    def _reserve(self, prompt_tokens: int, max_tokens: int | None) -> int:
-        context = self._engine.context_length
+    def _may_guess(self, params: GenerateParams) -> bool:
+        """Return whether guesses may be verified for a request.
+
+        A draw can fall otherwise by the rounding of a pass over several tokens, and a seed is to
+        give the same answer again; so guesses go with greedy choice.
+        """
+        if not params.speculate or params.sampling.temperature > 0:
+            return False
+        return isinstance(self._engine, VerifyingEngine) and self._engine.verify_tokens > 1
+
+    def _prefill(self, prompt: Prompt, answer: Answer, facts: _Facts) -> Any:
+        """Evaluate a prompt; return the logits after it."""
+        started, total = time.perf_counter(), len(prompt.tokens)
+
+        def progress(done: int) -> None:
+            if done < total:
+                answer.emit(Prefilled(done=done, total=total))
+
+        try:
+            if answer.params.echo:
+                return self._score(prompt.tokens, answer, facts)
+            facts.reused, events = self._cache.reuse(prompt.tokens)
+            answer.events += events
+            return self._cache.evaluate(prompt, progress)
+        finally:
+            facts.prefill_ms = (time.perf_counter() - started) * 1e3
+
+    def _score(self, tokens: list[int], answer: Answer, facts: _Facts) -> Any:
+        self._cache.clear()
+        top = answer.params.logprobs or 0
+        logits, facts.prompt_logprobs = score_prompt(self._engine, tokens, top)
+        self._cache.tokens += tokens
+        return logits
+
+    def _summarise(self, turns: Sequence[Message], most: int) -> str:
+        """Summarise turns with the model itself, greedily, within ``most`` tokens."""
+        from edgewise.run.context import summary_request  # noqa: PLC0415 - few requests need it
+
+        tokens = self._prompter.conversation(summary_request(turns, most))
+        room = self._engine.context_length - most
+        if len(tokens) > room:
+            raise InputError(
+                "prompt-too-long",
+                f"the turns to be summarised have {len(tokens)} tokens, and {room} fit",
+                context={"prompt_tokens": len(tokens), "context": self._engine.context_length},
+                hint="use the context policy truncate-oldest-turns, or a larger context",
+            )
+        pieces: list[str] = []
+
+        def collect(notice: Notice) -> None:
+            if isinstance(notice, Chunk):
+                pieces.append(notice.text)
+
+        params = GenerateParams(max_tokens=most, sampling=Sampling(), stop=(), deadline_s=None)
+        answer = Answer(params, most, collect)
+        logits = self._prefill(Prompt(tokens=tokens), answer, _Facts())
+        self._decoder(answer, tokens, None).run(logits)
+        answer.close()
+        return "".join(pieces)
+
+    def _reserve(self, prompt_tokens: int, params: GenerateParams) -> int:
+        """Return how many tokens the answer may have; they are reserved with the prompt."""
+        context, max_tokens = self._engine.context_length, params.max_tokens
         room = context - prompt_tokens
+        if max_tokens == 0 and room >= 0:
+            return 0
         facts = {"prompt_tokens": prompt_tokens, "context": context, "max_tokens": max_tokens}
         if room < 1:
             raise InputError(
@@ -95,124 +194,47 @@ class Generator:
             )
         return max_tokens
 
-    def _arm(self, deadline_s: float | None, run: _Run) -> threading.Timer | None:
-        if deadline_s is None:
-            return None
 
-        def passed() -> None:
-            run.deadline_passed = True
-            self._engine.cancel()
+def _require_structure(structure: Structure, text: str) -> None:
+    """Refuse a finished answer that does not have its structure."""
+    from edgewise.run.structure import validate  # noqa: PLC0415 - few requests need it
 
-        timer = threading.Timer(deadline_s, passed)
-        timer.daemon = True
-        timer.start()
-        return timer
-
-    def _prefill(self, prompt: list[int], run: _Run) -> Any:
-        run.reused = self._reuse(prompt, run)
-        rest = prompt[run.reused :]
-        started = time.perf_counter()
-
-        def progress(done: int) -> None:
-            if done < len(rest):
-                run.emit(Prefilled(done=run.reused + done, total=len(prompt)))
-
-        try:
-            logits = self._engine.prefill(rest, progress=progress)
-        finally:
-            run.prefill_ms = (time.perf_counter() - started) * 1e3
-            self._cached += rest[: max(0, self._engine.position - len(self._cached))]
-        return logits
-
-    def _reuse(self, prompt: list[int], run: _Run) -> int:
-        """Cut the cache to the part it shares with the prompt; return that part's length."""
-        # The last prompt token is always evaluated: its logits are what comes next.
-        most = min(len(self._cached), len(prompt) - 1)
-        shared = next((i for i in range(most) if self._cached[i] != prompt[i]), most)
-        try:
-            self._engine.rewind(shared)
-        except UnsupportedError as error:
-            self._engine.rewind(0)
-            run.events.append(
-                Event(
-                    code="kv-cache-not-reused",
-                    message=f"{shared} shared prompt tokens are evaluated again: {error.message}",
-                    context={"tokens": shared},
-                )
-            )
-            shared = 0
-        del self._cached[shared:]
-        return shared
-
-    def _decode(self, logits: Any, run: _Run) -> None:
-        sample, push, token_bytes = Sampler(run.params.sampling), run.push, self._engine.token_bytes
-        decode, cached, end = self._engine.decode, self._cached, self._end
-        started: float | None = None
-        try:
-            while True:
-                token = sample(logits)
-                if token in end:
-                    run.finish = FinishReason.STOP
-                    return
-                run.completion_tokens += 1
-                push(token_bytes(token))
-                if started is None:
-                    started = time.perf_counter()
-                if run.stream.stopped:
-                    run.finish = FinishReason.STOP
-                    return
-                if run.completion_tokens >= run.limit:
-                    run.finish = FinishReason.LENGTH
-                    return
-                logits = decode(token)
-                cached.append(token)
-        finally:
-            if started is not None:
-                run.decode_ms = (time.perf_counter() - started) * 1e3
+    problems = validate(structure, text)
+    if problems:
+        raise AdapterError(
+            "structure-violated",
+            f"the answer does not have the structure that was asked for, in {len(problems)} places",
+            context={"problems": len(problems), "kind": structure.kind.value},
+            hint="ask again with a higher token limit or another seed; what of a schema is only "
+            "checked afterwards is named in the documentation on structured output",
+            retryable=True,
+        )
 
 
-class _Run:
-    """What one generation accumulates."""
+class _Facts:
+    """What a generation counts besides its answer."""
 
-    def __init__(self, params: GenerateParams, limit: int, emit: Callable[[Notice], None]) -> None:
-        self.params = params
-        self.limit = limit
-        self.emit = emit
-        self.stream = TextStream(params.stop)
-        self.finish = FinishReason.CANCELLED
-        self.deadline_passed = False
+    def __init__(self) -> None:
+        self.prompt_tokens = 0
         self.reused = 0
-        self.completion_tokens = 0
         self.prefill_ms = 0.0
-        self.decode_ms = 0.0
-        self.events: list[Event] = []
-        self._pending: list[str] = []
-        self._flushed = 0.0
+        self.prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
-    def push(self, data: bytes) -> None:
-        text = self.stream.push(data)
-        if text:
-            self._pending.append(text)
-        if self._pending:
-            now = time.perf_counter()
-            if now - self._flushed >= FLUSH_INTERVAL_S:
-                self._flush(now)
-
-    def close(self) -> None:
-        """Send what is left and note what a reader should know about the text."""
-        self._pending.append(self.stream.finish(cut=self.finish is not FinishReason.STOP))
-        self._flush(time.perf_counter())
-        if self.stream.replaced:
-            self.events.append(
-                Event(
-                    code="invalid-utf8-from-model",
-                    message="the model produced bytes that are no text; they are shown as U+FFFD",
-                )
-            )
-
-    def _flush(self, now: float) -> None:
-        text = "".join(self._pending)
-        self._pending.clear()
-        self._flushed = now
-        if text:
-            self.emit(Chunk(text=text))
+    def generated(self, answer: Answer) -> Generated:
+        """Return the result, now that the answer is closed."""
+        sampling = answer.params.sampling
+        return Generated(
+            finish=answer.finish,
+            prompt_tokens=self.prompt_tokens,
+            reused_tokens=self.reused,
+            completion_tokens=answer.completion_tokens,
+            prefill_ms=self.prefill_ms,
+            decode_ms=answer.decode_ms,
+            seed=sampling.seed if sampling.temperature > 0 else None,
+            peak_resident_bytes=peak_resident_bytes(),
+            events=tuple(answer.events),
+            tool_calls=answer.tool_calls,
+            logprobs=tuple(answer.logprobs),
+            prompt_logprobs=self.prompt_logprobs,
+            speculation=answer.speculation,
+        )

@@ -12,7 +12,7 @@ from edgewise.core.quantity import Quantity
 from edgewise.core.recipe import RunConfig
 from edgewise.core.request import ContextPolicy, Message, Sampling
 from edgewise.core.structure import Structure
-from edgewise.core.tools import Tool, ToolChoice
+from edgewise.core.tools import Tool, ToolCall, ToolChoice
 
 __all__ = [
     "Chunk",
@@ -22,12 +22,29 @@ __all__ = [
     "Loaded",
     "Notice",
     "Prefilled",
+    "PrefixSettings",
     "RuntimeFacts",
 ]
 
 
 class _Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Base of all messages."""
+
+
+class PrefixSettings(_Struct, frozen=True, kw_only=True):
+    """Where states of the KV cache are kept between requests, and how many bytes of them.
+
+    Attributes:
+        memory_bytes: Quota in the worker's memory; 0 keeps none.
+        disk_bytes: Quota of all deployments' states on disk; 0 keeps none.
+        home: The home folder they lie in.
+        fingerprint: The deployment they belong to.
+    """
+
+    memory_bytes: int = 0
+    disk_bytes: int = 0
+    home: str = ""
+    fingerprint: str = ""
 
 
 class LoadParams(_Struct, frozen=True, kw_only=True):
@@ -37,6 +54,7 @@ class LoadParams(_Struct, frozen=True, kw_only=True):
     artifact: str
     run_config: RunConfig
     text: TextSettings | None = None
+    prefixes: PrefixSettings | None = None
 
 
 class Loaded(_Struct, frozen=True, kw_only=True):
@@ -114,6 +132,7 @@ class Generated(_Struct, frozen=True, kw_only=True):
     seed: int | None
     peak_resident_bytes: Quantity
     events: tuple[Event, ...]
+    tool_calls: tuple[ToolCall, ...] = ()
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     speculation: Speculation | None = None

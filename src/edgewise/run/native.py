@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from edgewise.core.outcome import Event, FinishReason
-from edgewise.core.request import DEFAULT_MAX_TOKENS
+from edgewise.core.request import DEFAULT_MAX_TOKENS, ContextPolicy
 from edgewise.device.process import peak_resident_bytes
-from edgewise.errors import InputError
+from edgewise.errors import InputError, UnsupportedError
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Notice
 from edgewise.run.stream import TextStream
 from edgewise.runtimes.protocol import CancelledError
@@ -36,8 +36,10 @@ class NativeGenerator:
 
         Raises:
             InputError: prompt and answer do not fit into the context.
+            UnsupportedError: the request asks for what takes tokens or logits.
             AdapterError: the native runtime failed.
         """
+        _refuse(params)
         limit = self._limit(params.max_tokens)
         answer = _Answer(self._engine, params, emit)
         result: TextResult | None = None
@@ -107,6 +109,25 @@ class _Answer:
     def _pass_deadline(self) -> None:
         self._late = True
         self._engine.cancel()
+
+
+def _refuse(params: GenerateParams) -> None:
+    """Refuse by name what a runtime that only turns messages into text cannot do."""
+    asked = {
+        "prompt": params.prompt is not None,
+        "structure": params.structure is not None,
+        "tools": bool(params.tools) and params.tool_choice.mode != "none",
+        "logprobs": params.logprobs is not None,
+        "context_policy": params.context_policy is not ContextPolicy.REJECT,
+    }
+    for name, is_asked in asked.items():
+        if is_asked:
+            raise UnsupportedError(
+                "engine-text-only",
+                f"this runtime turns messages into text by itself and cannot honour {name}",
+                context={"field": name},
+                hint="leave it out, or set the model up for a runtime that gives logits",
+            )
 
 
 def _generated(

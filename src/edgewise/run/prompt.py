@@ -1,19 +1,25 @@
 """From messages to prompt tokens, so that content can never act as a control token.
 
 The template's own text may name control tokens; the content of a message may not, even when it
-spells one. Where it does, template text and content are tokenised apart. Whether a begin token
-is added is decided for each rendered prompt: never two, never none.
+spells one, and neither may a tool's definition or a call. Where one does, template text and
+content are tokenised apart. Whether a begin token is added is decided for each rendered prompt:
+never two, never none.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from edgewise.core.bundle import TextSettings
 from edgewise.core.request import Message
+from edgewise.core.tools import Tool, ToolChoice
 from edgewise.errors import InputError
-from edgewise.models.template import ChatTemplate
+from edgewise.models.template import ChatTemplate, RenderedPrompt
+from edgewise.run.tools import render
+from edgewise.run.tools.detect import detect_format
+from edgewise.run.tools.formats import ToolFormat
 
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import Engine
@@ -22,6 +28,7 @@ __all__ = ["PromptBuilder"]
 
 # Far above ordinary text (about 4); only long runs of one character come near it.
 _MOST_CHARACTERS_A_TOKEN = 200
+_AUTO = ToolChoice()
 
 
 class PromptBuilder:
@@ -31,8 +38,24 @@ class PromptBuilder:
         self._engine = engine
         self._text = text
         self._template = ChatTemplate(source=text.template_source, name=text.template_name)
+        self._tool_format: ToolFormat | None = None
 
-    def tokens(self, messages: Sequence[Message]) -> list[int]:
+    def tool_format(self, _tools: Sequence[Tool] = ()) -> ToolFormat:
+        """Return how this model spells calls, whichever the tools; found out once, by rendering."""
+        if self._tool_format is None:
+            form = detect_format(self._template, self._text)
+            marks = form.marker_tokens(self._tokenize)
+            ids = tuple((mark, token) for token, mark in marks.items())
+            self._tool_format = replace(form, token_ids=ids)
+        return self._tool_format
+
+    def tokens(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        tool_choice: ToolChoice = _AUTO,
+    ) -> list[int]:
         """Return the prompt's token ids, with the answer's turn opened.
 
         Raises:
@@ -40,25 +63,22 @@ class PromptBuilder:
             InputError: the template rejects these messages, or content that spells a control
                 token cannot be told apart because the template rewrites content.
         """
-        self._require_sane_size(messages)
-        rendered = self._template.render_segments(
-            [{"role": m.role, "content": m.content} for m in messages],
-            add_generation_prompt=True,
-            bos_token=self._text.bos_token,
-            eos_token=self._text.eos_token,
-        )
+        offered = () if tool_choice.mode == "none" else tuple(tools)
+        texts = render.texts_of(messages, offered)
+        self._require_sane_size(sum(map(len, texts)))
+        rendered = self._rendered(messages, offered, tool_choice)
         add_special = self._text.add_bos and not (
             self._text.bos_token and rendered.text.startswith(self._text.bos_token)
         )
-        spelled = [t for t in self._text.special_tokens if any(t in m.content for m in messages)]
-        if not spelled:
+        spelled = self._spelled(texts, rendered)
+        if spelled is None:
             return self._tokenize(rendered.text, add_special=add_special, parse_special=True)
         if not rendered.exact:
             raise InputError(
                 "content-spells-control-token",
-                f"a message spells the control token {spelled[0]!r} and this model's template "
-                "rewrites content, so the two cannot be kept apart",
-                hint=f"remove {spelled[0]!r} from the text",
+                f"a message or tool spells the control token {spelled!r} and this model's "
+                "template rewrites content, so the two cannot be kept apart",
+                hint=f"remove {spelled!r} from the text",
             )
         ids: list[int] = []
         for index, segment in enumerate(rendered.segments):
@@ -69,9 +89,40 @@ class PromptBuilder:
             )
         return ids
 
-    def _require_sane_size(self, messages: Sequence[Message]) -> None:
+    def _rendered(
+        self, messages: Sequence[Message], tools: Sequence[Tool], choice: ToolChoice
+    ) -> RenderedPrompt:
+        given = None
+        conversation = [{"role": m.role, "content": m.content} for m in messages]
+        if render.needs_format(messages, tools):
+            form = self.tool_format()
+            if form.by_prompt:
+                conversation = render.explained(messages, tools, choice, form)
+            else:
+                conversation = render.native(messages, form)
+                given = render.definitions(tools) or None
+        return self._template.render_segments(
+            conversation,
+            add_generation_prompt=True,
+            bos_token=self._text.bos_token,
+            eos_token=self._text.eos_token,
+            tools=given,
+        )
+
+    def _spelled(self, texts: Sequence[str], rendered: RenderedPrompt) -> str | None:
+        """Return a control token that the caller's texts spell, if they do."""
+        together = "\0".join(texts)
+        return next(
+            (
+                token
+                for token in self._text.special_tokens
+                if token in rendered.text and (token in together or _crosses(rendered, token))
+            ),
+            None,
+        )
+
+    def _require_sane_size(self, size: int) -> None:
         """Refuse what cannot fit before it is rendered and tokenised at length."""
-        size = sum(len(message.content) for message in messages)
         context = self._engine.context_length
         if size > context * _MOST_CHARACTERS_A_TOKEN:
             raise InputError(
@@ -85,3 +136,9 @@ class PromptBuilder:
     @property
     def _tokenize(self) -> Callable[..., list[int]]:
         return self._engine.tokenize
+
+
+def _crosses(rendered: RenderedPrompt, token: str) -> bool:
+    """Return whether a token stands in the prompt other than in the template's own text."""
+    own = sum(part.text.count(token) for part in rendered.segments if not part.is_content)
+    return own != rendered.text.count(token)

@@ -16,17 +16,19 @@ from edgewise.run.messages import (
     GenerateParams,
     Loaded,
     LoadParams,
+    PrefixSettings,
     RuntimeFacts,
 )
 from edgewise.run.native import NativeGenerator
-from edgewise.run.prompt import PromptBuilder
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.launch import look_for, start_worker
 from edgewise.runtimes.protocol import RuntimeAdapter, TextEngine
 from edgewise.runtimes.reports import Capabilities
+from edgewise.store.home import Home
 
 if TYPE_CHECKING:
+    from edgewise.run.prefixes import PrefixCache
     from edgewise.runtimes.protocol import Engine
     from edgewise.runtimes.reports import MemoryReport, PartitionReport
 
@@ -159,7 +161,11 @@ class SessionService(EngineService):
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
-        return {**super().methods(), "generate": Method(GenerateParams, self._generate)}
+        return {
+            **super().methods(),
+            "generate": Method(GenerateParams, self._generate),
+            "persist": Method(None, self._persist),
+        }
 
     def loading(self) -> None:
         """Begin importing what answering takes."""
@@ -177,13 +183,30 @@ class SessionService(EngineService):
             return
         from edgewise.run.generation import Generator  # noqa: PLC0415 - numpy is in workers only
 
-        self._prompt_builder = PromptBuilder(self.engine, params.text)
-        self._generator = Generator(self.engine, params.text.end_token_ids)
+        self._generator = Generator(self.engine, params.text, _prefixes(params.prefixes))
 
     def _generate(self, params: GenerateParams, emit: Any) -> Generated:
         if self._native is not None:
             return self._native.generate(params, emit)
-        return self._generator.generate(self._prompt_builder.tokens(params.messages), params, emit)
+        return self._generator.generate(params, emit)
+
+    def _persist(self, _params: None, _emit: Emit) -> None:
+        """Write the running conversation's state to disk, where states are kept there."""
+        if self._native is None:
+            self._generator.persist()
+
+
+def _prefixes(settings: PrefixSettings | None) -> PrefixCache | None:
+    if settings is None or not (settings.memory_bytes or settings.disk_bytes):
+        return None
+    from edgewise.run.prefix_files import PrefixFiles  # noqa: PLC0415 - few sessions need it
+    from edgewise.run.prefixes import PrefixCache  # noqa: PLC0415
+
+    files = None
+    if settings.disk_bytes:
+        home = Home(Path(settings.home))
+        files = PrefixFiles(home, settings.fingerprint, settings.disk_bytes)
+    return PrefixCache(settings.memory_bytes, files)
 
 
 def _import_the_rest() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol, Self
@@ -37,19 +38,31 @@ from edgewise.errors import (
     ResourceError,
 )
 from edgewise.run.accounting import Clock, completed
-from edgewise.run.messages import Chunk, Generated, GenerateParams, Loaded, LoadParams, Notice
+from edgewise.run.messages import (
+    Chunk,
+    Generated,
+    GenerateParams,
+    Loaded,
+    LoadParams,
+    Notice,
+    PrefixSettings,
+)
 from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.worker import IDLE_TIMEOUT_S, PendingCall, WorkerProcess
 from edgewise.store.trees import digest_matches
 
-__all__ = ["Decide", "OnText", "Session"]
+__all__ = ["Decide", "OnChunk", "OnText", "Session"]
 
 OnText = Callable[[str], None]
+OnChunk = Callable[[Chunk], None]
 # Named, not imported: what it needs (numpy, the template engine) stays in the worker.
 _SERVICE = "edgewise.run.service:SessionService"
 _LOAD_TIMEOUT_S = 600.0
 # A cancel takes milliseconds; on a device that is starved of processor time, seconds.
 _CANCEL_TIMEOUT_S = 20.0
+_PERSIST_TIMEOUT_S = 10.0
+# Failures of an answer, not of the engine: the worker goes on.
+_ANSWERS_FAULT = frozenset({"structure-violated", "structure-broken", "summary-empty"})
 _CLOSED = AdapterError("session-closed", "the session was closed while it was answering")
 
 
@@ -79,12 +92,24 @@ class Session:
         device: str,
         decide: Decide,
         read_state: Callable[[], DeviceState],
+        prefixes: PrefixSettings | None = None,
     ) -> None:
+        """Take what answers and what decides; nothing is loaded yet.
+
+        Args:
+            bundle: What answers.
+            artifact: Its artifact, a file or a folder.
+            device: Digest of the device, for provenance.
+            decide: The router.
+            read_state: Reads the device's state for the router.
+            prefixes: Which states of the KV cache are kept between requests.
+        """
         self.bundle = bundle
         self._artifact = artifact
         self._device = device
         self._decide = decide
         self._read_state = read_state
+        self._prefixes = prefixes
         self._worker: WorkerProcess | None = None
         self._loaded = False
         self._closed = False
@@ -97,8 +122,17 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def ask(self, request: Request, *, on_text: OnText | None = None) -> Outcome:
-        """Return the outcome of a request; its text also goes to ``on_text`` as it comes.
+    def ask(
+        self,
+        request: Request,
+        *,
+        on_text: OnText | None = None,
+        on_chunk: OnChunk | None = None,
+    ) -> Outcome:
+        """Return the outcome of a request.
+
+        Its text also goes to ``on_text`` as it comes, and to ``on_chunk`` with the
+        log-probabilities of its tokens, both in the calling thread.
 
         An interrupt (``KeyboardInterrupt``) while generating cancels the answer, and the outcome
         says so; a second one ends the worker.
@@ -111,7 +145,7 @@ class Session:
         if not self._busy.acquire(blocking=False):
             raise InputError("session-busy", "this session is answering another request")
         try:
-            return self._ask(request, on_text)
+            return self._ask(request, on_text, on_chunk)
         finally:
             self._pending = None
             self._busy.release()
@@ -122,10 +156,42 @@ class Session:
         if pending is not None:
             pending.cancel()
 
+    def warm(self) -> float:
+        """Load the model ahead of the first request; return what that took, in milliseconds.
+
+        Raises:
+            InputError: a request is running.
+            IntegrityError: the artifact's bytes are not those of the fingerprint.
+            UnsupportedError: the runtime is not installed.
+            AdapterError: it cannot load the artifact.
+            ResourceError: memory ran out.
+        """
+        if not self._busy.acquire(blocking=False):
+            raise InputError("session-busy", "this session is answering another request")
+        try:
+            started = time.perf_counter()
+            self._closed = False
+            self._ready_worker()
+            return (time.perf_counter() - started) * 1e3
+        finally:
+            self._busy.release()
+
     def close(self) -> None:
-        """End the worker."""
+        """End the worker; the conversation's state is written where states are kept on disk."""
+        if self._prefixes is not None and self._prefixes.disk_bytes:
+            self._persist()
         self._closed = True
         self._end_worker()
+
+    def _persist(self) -> None:
+        if self._worker is None or not self._loaded or not self._busy.acquire(blocking=False):
+            return
+        try:
+            self._worker.call("persist", None, type(None), timeout_s=_PERSIST_TIMEOUT_S)
+        except EdgewiseError:
+            pass  # it would only have saved time
+        finally:
+            self._busy.release()
 
     def _end_worker(self) -> None:
         worker, self._worker, self._loaded = self._worker, None, False
@@ -137,7 +203,7 @@ class Session:
         """Return the process id of the worker, while there is one."""
         return self._worker.pid if self._worker is not None else None
 
-    def _ask(self, request: Request, on_text: OnText | None) -> Outcome:
+    def _ask(self, request: Request, on_text: OnText | None, on_chunk: OnChunk | None) -> Outcome:
         clock = Clock()
         self._closed = False
         resident = self._loaded and self._worker is not None and self._worker.alive
@@ -149,11 +215,13 @@ class Session:
 
         def take(notice: Notice) -> None:
             if isinstance(notice, Chunk):
-                if not pieces:
+                if not pieces and notice.text:
                     clock.first_text()
                 pieces.append(notice.text)
-                if on_text is not None:
+                if on_text is not None and notice.text:
                     on_text(notice.text)
+                if on_chunk is not None:
+                    on_chunk(notice)
 
         try:
             worker = self._ready_worker()
@@ -161,7 +229,8 @@ class Session:
             generated = self._generate(worker, request, take, clock)
         except (AdapterError, ResourceError) as error:
             failure = _CLOSED if self._closed else error
-            self._end_worker()
+            if failure.code not in _ANSWERS_FAULT:
+                self._end_worker()
             return Failed(
                 error=failure.to_dict(), partial_text="".join(pieces), provenance=provenance
             )
@@ -178,10 +247,18 @@ class Session:
     ) -> Generated:
         params = GenerateParams(
             messages=request.messages,
+            prompt=request.prompt,
             max_tokens=request.max_tokens,
             sampling=_seeded(request.sampling),
             stop=request.stop,
             deadline_s=clock.left_s(request.deadline_s),
+            context_policy=request.context_policy,
+            structure=request.structure,
+            tools=request.tools,
+            tool_choice=request.tool_choice,
+            logprobs=request.logprobs,
+            echo=request.echo,
+            speculate=request.speculate,
         )
         pending = self._pending = worker.start("generate", params)
         try:
@@ -240,6 +317,7 @@ class Session:
             artifact=str(self._artifact),
             run_config=config,
             text=self.bundle.text,
+            prefixes=self._prefixes,
         )
 
     def _verify_artifact(self) -> None:

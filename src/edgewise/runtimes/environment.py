@@ -16,6 +16,8 @@ BASE_REQUIREMENTS = (
     "filelock",
     "gguf",
     "jinja2",
+    "jsonschema",
+    "llguidance",
     "msgspec",
     "numpy",
     "platformdirs",

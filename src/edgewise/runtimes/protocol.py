@@ -34,6 +34,7 @@ __all__ = [
     "Exporter",
     "RuntimeAdapter",
     "TextEngine",
+    "VerifyingEngine",
 ]
 
 
@@ -160,6 +161,36 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Free the model. The engine is unusable afterwards."""
+        ...
+
+
+@runtime_checkable
+class VerifyingEngine(Engine, Protocol):
+    """An engine that gives the logits of every token of a step, not of the last one only."""
+
+    @property
+    def verify_tokens(self) -> int:
+        """Return how many tokens :meth:`verify` takes at most.
+
+        0 when it takes none, or when what it appends cannot always be cut off again.
+        """
+        ...
+
+    def verify(self, tokens: Sequence[int]) -> Sequence[np.ndarray]:
+        """Evaluate ``tokens`` in one step and return the logits after each.
+
+        Args:
+            tokens: Token ids, from one to ``verify_tokens``.
+
+        Returns:
+            As many arrays as tokens, each ``(vocab_size,)``, float32, valid until the next call.
+
+        Raises:
+            InputError: the tokens do not fit into the context, or are too many at once.
+            UnsupportedError: ``verify_tokens`` is 0.
+            CancelledError: ``cancel`` was called; the cache holds what it held before.
+            AdapterError: the native call failed.
+        """
         ...
 
 

@@ -48,7 +48,13 @@ class SteppedEngine(abc.ABC):
     runtime: str = "runtime"
 
     def __init__(
-        self, *, context_length: int, vocab_size: int, step_tokens: int, codec: TextCodec
+        self,
+        *,
+        context_length: int,
+        vocab_size: int,
+        step_tokens: int,
+        codec: TextCodec,
+        verify_tokens: int = 0,
     ) -> None:
         """Take what the artifact says.
 
@@ -57,7 +63,10 @@ class SteppedEngine(abc.ABC):
             vocab_size: Logits of one step.
             step_tokens: Most tokens one prefill step takes; a cancel waits for one step.
             codec: The model's tokenizer.
+            verify_tokens: Most tokens :meth:`verify` takes; 0 for an engine that gives the
+                logits of a step's last token only.
         """
+        self._verify_tokens = verify_tokens
         self._context_length = context_length
         self._vocab_size = vocab_size
         self._step_tokens = max(1, step_tokens)
@@ -97,9 +106,7 @@ class SteppedEngine(abc.ABC):
         """
         if not tokens:
             raise InputError("prompt-empty", "there is no token to evaluate")
-        bad = next((token for token in tokens if not 0 <= token < self._vocab_size), None)
-        if bad is not None:
-            raise InputError("token-invalid", f"token {bad} is not in the vocabulary")
+        self._require_tokens(tokens)
         self._require_room(len(tokens))
         logits = None
         with self._undo_to(self._position):
@@ -113,6 +120,38 @@ class SteppedEngine(abc.ABC):
             self._stop_if_cancelled()
         assert logits is not None
         return logits
+
+    def verify(self, tokens: Sequence[int]) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+        """Evaluate ``tokens`` in one step and return the logits after each.
+
+        See :meth:`edgewise.runtimes.protocol.VerifyingEngine.verify`.
+        """
+        if not self._verify_tokens:
+            raise UnsupportedError(
+                "verify-unsupported",
+                f"{self.runtime} gives the logits of a step's last token only",
+            )
+        if not 1 <= len(tokens) <= self._verify_tokens:
+            raise InputError(
+                "step-too-long",
+                f"{len(tokens)} tokens cannot be verified at once; 1 to {self._verify_tokens} can",
+                context={"tokens": len(tokens), "verify_tokens": self._verify_tokens},
+            )
+        self._require_tokens(tokens)
+        self._require_room(len(tokens))
+        with self._undo_to(self._position):
+            self._stop_if_cancelled()
+            rows = self._evaluate_all(list(tokens))
+        self._position += len(tokens)
+        return rows
+
+    @property
+    def verify_tokens(self) -> int:
+        """Return how many tokens :meth:`verify` takes at most; 0 when it takes none."""
+        return self._verify_tokens
+
+    def _evaluate_all(self, tokens: list[int]) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+        raise NotImplementedError(f"{self.runtime} says it verifies {len(tokens)} tokens")
 
     def decode(self, token: int) -> np.ndarray[Any, np.dtype[np.float32]]:
         """Evaluate one token and return the logits after it.
@@ -231,6 +270,11 @@ class SteppedEngine(abc.ABC):
     def _identity_digest(self) -> bytes:
         facts = (self.runtime, self._vocab_size, *self._identity())
         return hashlib.sha256(repr(facts).encode()).digest()
+
+    def _require_tokens(self, tokens: Sequence[int]) -> None:
+        bad = next((token for token in tokens if not 0 <= token < self._vocab_size), None)
+        if bad is not None:
+            raise InputError("token-invalid", f"token {bad} is not in the vocabulary")
 
     def _require_room(self, count: int) -> None:
         if self._position + count > self._context_length:

@@ -18,7 +18,7 @@ from edgewise.errors import EdgewiseError, InputError, IntegrityError, Unsupport
 from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.qualify.texts import HARD_TEXTS, OTHER_PROSE, PROSE
 from edgewise.run.stream import TextStream
-from edgewise.runtimes.protocol import CancelledError
+from edgewise.runtimes.protocol import CancelledError, VerifyingEngine
 from edgewise.runtimes.reports import Capabilities
 from edgewise.testing.report import ContractCheck, Verdict
 
@@ -54,6 +54,7 @@ def check_engine(
     checks: tuple[tuple[str, Check], ...] = (
         ("prefill-equals-decode", suite.prefill_equals_decode),
         ("rewind-equals-re-prefill", suite.rewind),
+        ("verify-equals-decode", suite.verify),
         ("state-restores-or-refuses", suite.state),
         ("damaged-state-is-refused", suite.damaged_state),
         ("cancel-then-reuse", suite.cancel),
@@ -147,6 +148,20 @@ class _Suite:
         again = self._engine.prefill(rest).copy()
         distance = _kl(whole, again)
         return _say(distance < ROUNDING_KL_NATS, f"KL {distance:.1e} nats to a clean run", distance)
+
+    def verify(self) -> ContractCheck:
+        engine, rest = self._engine, self._tokens[-4:]
+        if not isinstance(engine, VerifyingEngine) or engine.verify_tokens < len(rest):
+            return _refused("a step gives the logits of its last token only")
+        start = len(self._tokens) - len(rest)
+        self._clean(self._tokens[:start])
+        singly = [engine.decode(token).copy() for token in rest]
+        engine.rewind(start)
+        distance = max(map(_kl, singly, engine.verify(rest)))
+        engine.rewind(start)
+        again = _kl(singly[0], engine.decode(rest[0]))
+        good = distance < ROUNDING_KL_NATS and again < SAME_KL_NATS
+        return _say(good, f"KL {distance:.1e} nats, four at once against one by one", distance)
 
     def state(self) -> ContractCheck:
         engine = self._engine

@@ -25,6 +25,7 @@ from edgewise.workflow.context import Context
 __all__ = ["SOURCE", "find_built", "label", "reference_for", "run_config_for", "subject"]
 
 SOURCE = "source"
+_STAND_IN = "chatml"
 _SHORTEST_PREFIX = 4
 
 
@@ -109,7 +110,7 @@ def subject(
     """Return what it takes to load a build, with the runtime's own defaults where nothing is said.
 
     Raises:
-        UnsupportedError: its runtime cannot run here, or the model has no template.
+        UnsupportedError: its runtime cannot run here.
         IntegrityError: the artifact or the checkpoint is damaged or gone.
     """
     capabilities = capabilities_in_worker(receipt.runtime)
@@ -119,6 +120,7 @@ def subject(
             f"{receipt.runtime} cannot run here: {capabilities.reason}",
             hint="see `edgewise runtime list`",
         )
+    text, notes = _text(context, receipt)
     return Subject(
         label=label(receipt),
         runtime=receipt.runtime,
@@ -127,8 +129,9 @@ def subject(
         run_config=run_config_for(
             context, capabilities, receipt, context_length=context_length, threads=threads
         ),
-        text=_text(context, receipt),
+        text=text,
         text_only=capabilities.text_only,
+        notes=notes,
     )
 
 
@@ -156,9 +159,16 @@ def run_config_for(
     )
 
 
-def _text(context: Context, receipt: BuildReceipt) -> TextSettings:
+def _text(context: Context, receipt: BuildReceipt) -> tuple[TextSettings, tuple[str, ...]]:
+    """Return the checkpoint's text settings; a base model is asked under a built-in template."""
     description = describe(trees.path_of(context.home, receipt.checkpoint.sha256))
-    return text_settings(description)
+    try:
+        return text_settings(description), ()
+    except UnsupportedError as error:
+        if error.code != "template-missing":
+            raise
+    note = f"the checkpoint has no chat template: questions are asked under builtin:{_STAND_IN}"
+    return text_settings(description, template=_STAND_IN), (note,)
 
 
 def _form(receipt: BuildReceipt) -> str:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import RouteDecision
 from edgewise.core.request import Request
 from edgewise.core.state import DeviceState
 from edgewise.device import read_state
 from edgewise.route import DEFAULT_POLICY, Policy, RouteEvidence, decide
+from edgewise.run.messages import PrefixSettings
 from edgewise.run.session import Session
 from edgewise.workflow.context import Context
 
@@ -15,9 +18,15 @@ __all__ = ["open_session"]
 
 
 def open_session(
-    context: Context, fingerprint: str | None = None, *, policy: Policy = DEFAULT_POLICY
+    context: Context,
+    fingerprint: str | None = None,
+    *,
+    policy: Policy = DEFAULT_POLICY,
+    prefixes: PrefixSettings | None = None,
 ) -> Session:
     """Return a session on the active bundle, or on the one whose fingerprint is given.
+
+    ``prefixes`` says how many bytes of KV cache states are kept; none by default.
 
     Nothing is loaded yet; the first request does that, after it has been routed.
 
@@ -43,6 +52,13 @@ def open_session(
         device=context.device.digest,
         decide=route,
         read_state=lambda: read_state(context.home.root),
+        prefixes=None if prefixes is None else _located(context, bundle, prefixes),
+    )
+
+
+def _located(context: Context, bundle: Bundle, prefixes: PrefixSettings) -> PrefixSettings:
+    return msgspec.structs.replace(
+        prefixes, home=str(context.home.root), fingerprint=bundle.fingerprint
     )
 
 

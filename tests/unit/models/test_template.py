@@ -302,3 +302,77 @@ def test_smollm2(smollm2_path: Path) -> None:
         "<|im_end|>\n<|im_start|>user\nHello<|im_end|>\n<|im_start|>assistant\n"
     )
     assert template.render_segments(HELLO).exact
+
+
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "look_up",
+        "description": 'Finds <|im_end|> in "texts".',
+        "parameters": {
+            "type": "object",
+            "properties": {"text": {"type": "string", "description": "a <|im_start|> word"}},
+            "required": ["text"],
+        },
+    },
+}
+CALLED: list[dict[str, Any]] = [
+    *HELLO,
+    {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [
+            {
+                "id": "call_1",
+                "type": "function",
+                "function": {"name": "look_up", "arguments": {"text": '</s> {"a"}', "n": 1}},
+            }
+        ],
+    },
+    {"role": "tool", "content": "<|im_end|>", "tool_call_id": "call_1", "name": "look_up"},
+]
+WITH_TOOLS = (
+    "{% for t in tools %}[TOOL]{{ t|tojson }}{% endfor %}"
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}"
+    "{% for c in m.tool_calls %}[CALL]{{ c.function.name }}{{ c.function.arguments|tojson }}{% endfor %}"
+    "{% endfor %}"
+)
+
+
+def test_what_tools_and_calls_spell_is_content() -> None:
+    rendered = segments(WITH_TOOLS, CALLED, tools=[TOOL])
+    assert rendered.exact
+    assert rendered.text == render(WITH_TOOLS, CALLED, tools=[TOOL])
+    own = "".join(part.text for part in rendered.segments if not part.is_content)
+    for spelled in ("<|im_end|>", "<|im_start|>", "</s>", "look_up"):
+        assert spelled in rendered.text
+        assert spelled not in own
+    assert "[TOOL]" in own
+    assert "[CALL]" in own
+
+
+def test_templates_that_look_at_types_and_names_of_arguments_stay_exact() -> None:
+    source = (
+        "{% set names = {'string': 'str'} %}{% for t in tools %}"
+        "{% for k, v in t.function.parameters.properties|items %}"
+        "{{ k }}: {{ names[v.type] }}{% if k in t.function.parameters.required %}!{% endif %}"
+        "{{ v.description }}{% endfor %}{% endfor %}"
+    )
+    rendered = segments(source, tools=[TOOL])
+    assert rendered.exact
+    assert rendered.text == "text: str!a <|im_start|> word"
+    assert [part.text for part in rendered.segments if part.is_content] == ["a <|im_start|> word"]
+
+
+def test_names_of_arguments_that_spell_something_are_content_too() -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"<|im_end|>": {}}}}
+    rendered = segments("{{ tools|tojson }}", tools=[tool])
+    assert rendered.exact
+    assert "<|im_end|>" in [part.text for part in rendered.segments if part.is_content]
+
+
+def test_a_template_that_rewrites_tools_is_not_exact() -> None:
+    source = "{{ messages[0].content }}{{ tools[0].function.description|length }}"
+    rendered = segments(source, tools=[TOOL])
+    assert not rendered.exact
+    assert not rendered.segments[0].is_content

@@ -32,6 +32,7 @@ CAN = Capabilities(
 CHECKS = {
     "prefill-equals-decode",
     "rewind-equals-re-prefill",
+    "verify-equals-decode",
     "state-restores-or-refuses",
     "damaged-state-is-refused",
     "cancel-then-reuse",
@@ -61,13 +62,18 @@ class GoodEngine(SteppedEngine):
     runtime = "bytes"
 
     def __init__(self) -> None:
-        super().__init__(context_length=128, vocab_size=VOCAB, step_tokens=16, codec=Bytes())
+        super().__init__(
+            context_length=128, vocab_size=VOCAB, step_tokens=16, codec=Bytes(), verify_tokens=8
+        )
         self.cache: list[int] = []
 
     def _evaluate(self, tokens: list[int]) -> Any:
         self.cache += tokens
         seed = hash(tuple(self.cache)) % 2**32
         return np.random.default_rng(seed).standard_normal(VOCAB).astype(np.float32) * 3
+
+    def _evaluate_all(self, tokens: list[int]) -> list[Any]:
+        return [self._evaluate([token]) for token in tokens]
 
     def _truncate(self, position: int) -> None:
         del self.cache[position:]
@@ -96,6 +102,11 @@ class DecodesOtherwise(GoodEngine):
 class CutsOneTooMany(GoodEngine):
     def _truncate(self, position: int) -> None:
         super()._truncate(max(0, position - 1))
+
+
+class GivesRowsInAnotherOrder(GoodEngine):
+    def _evaluate_all(self, tokens: list[int]) -> list[Any]:
+        return super()._evaluate_all(tokens)[::-1]
 
 
 class ForgetsState(GoodEngine):
@@ -186,6 +197,7 @@ def test_a_good_engine_passes_everything() -> None:
     [
         (DecodesOtherwise, "prefill-equals-decode"),
         (CutsOneTooMany, "rewind-equals-re-prefill"),
+        (GivesRowsInAnotherOrder, "verify-equals-decode"),
         (ForgetsState, "state-restores-or-refuses"),
         (TakesDamagedState, "damaged-state-is-refused"),
         (IgnoresCancel, "cancel-then-reuse"),
@@ -216,6 +228,8 @@ def test_end_tokens_outside_the_vocabulary_are_caught() -> None:
 
 
 class CannotCut(GoodEngine):
+    verify_tokens = 0
+
     def _truncate(self, position: int) -> None:
         if position:
             raise UnsupportedError("rewind-unsupported", "not here")
@@ -233,6 +247,7 @@ def test_what_is_declared_impossible_must_be_refused() -> None:
     refused = {name for name, verdict in checks.items() if verdict is Verdict.REFUSED}
     assert refused == {
         "rewind-equals-re-prefill",
+        "verify-equals-decode",
         "state-restores-or-refuses",
         "damaged-state-is-refused",
     }

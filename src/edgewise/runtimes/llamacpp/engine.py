@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,12 @@ from edgewise.runtimes.protocol import CancelledError
 from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
-__all__ = ["FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]
+__all__ = ["VERIFY_ROWS", "FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]
+
+# Tokens of one step whose logits can be had, for models that can verify.
+VERIFY_ROWS = 16
+
+_Logits = np.ndarray[Any, np.dtype[np.float32]]
 
 _RC_NO_SLOT = 1
 _RC_ABORTED = 2
@@ -117,6 +123,7 @@ class FamilyEngine(SteppedEngine):
             vocab_size=library.vocab_size(self._model),
             step_tokens=run_config.batch_tokens,
             codec=NativeTokenizer(library, self._model),
+            verify_tokens=self._rows,
         )
 
     def _check(self, config: RunConfig) -> None:
@@ -141,7 +148,8 @@ class FamilyEngine(SteppedEngine):
         return model
 
     def _make_context(self) -> Any:
-        context = self._library.make_context(self._model, ContextSettings.of(self._config))
+        settings = replace(ContextSettings.of(self._config), rows=max(1, self._rows))
+        context = self._library.make_context(self._model, settings)
         if not context:
             raise AdapterError(
                 "context-failed",
@@ -166,7 +174,7 @@ class FamilyEngine(SteppedEngine):
             self._library.version(),
         )
 
-    def _evaluate(self, tokens: list[int]) -> np.ndarray[Any, np.dtype[np.float32]]:
+    def _evaluate(self, tokens: list[int]) -> _Logits:
         count = len(tokens)
         if count == 1:
             ids = self._one
@@ -175,7 +183,26 @@ class FamilyEngine(SteppedEngine):
             ids = (ctypes.c_int32 * count)(*tokens)
         batch = self._library.batch(ids, count, self._position)
         self._check_code(self._n.llama_decode(self._context, batch))
-        pointer = self._n.llama_get_logits_ith(self._context, -1)
+        return self._row(-1)
+
+    @property
+    def _rows(self) -> int:
+        """Return how many tokens can be verified: none where not any of them can be cut off."""
+        if self._library.oldest_needed(self._model, self._config.context_length):
+            return 0
+        return min(VERIFY_ROWS, self._config.batch_tokens)
+
+    def _evaluate_all(self, tokens: list[int]) -> list[_Logits]:
+        count = len(tokens)
+        ids = (ctypes.c_int32 * count)(*tokens)
+        every = (ctypes.c_int8 * count)(*([1] * count))
+        batch = self._library.batch(ids, count, self._position)
+        batch.logits = ctypes.cast(every, type(batch.logits))
+        self._check_code(self._n.llama_decode(self._context, batch))
+        return [self._row(index) for index in range(count)]
+
+    def _row(self, index: int) -> _Logits:
+        pointer = self._n.llama_get_logits_ith(self._context, index)
         if not pointer:
             raise AdapterError("logits-missing", f"{self._library.title} gave no logits")
         return np.ctypeslib.as_array(pointer, shape=(self._vocab_size,))

@@ -20,6 +20,8 @@ __all__ = ["footprint"]
 
 _CELL_PAD = 256
 _F32_BYTES = 4
+# Rows of logits that the engine of a model without sliding windows reserves (see `engine`).
+_VERIFY_ROWS = 16
 _KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32}
 
 # The worker with Python, numpy, the bindings and the template engine, before a model.
@@ -94,8 +96,9 @@ def _workspace(shape: ModelShape, config: RunConfig) -> int:
     if not config.flash_attention:
         attention += heads * batch * cells * _F32_BYTES
         converted = heads * batch * cells * 2  # scores as f16 for the product with the values
-    logits = shape.vocab_size * _F32_BYTES
-    return int(logits + masks + max(feed_forward, attention) + converted)
+    rows = 1 if any(shape.is_sliding) else min(_VERIFY_ROWS, batch)
+    logits = rows * shape.vocab_size * _F32_BYTES
+    return int(logits + masks + max(feed_forward, attention, logits) + converted)
 
 
 def _pad(tokens: int) -> int:

@@ -30,6 +30,7 @@ class ContextSettings:
         threads: Compute threads.
         flash_attention: Whether the fused attention kernel is used.
         kv_type: Element format of the cache.
+        rows: Most tokens of a step whose logits are wanted.
         observer: Evaluation callback, or ``None``.
     """
 
@@ -38,6 +39,7 @@ class ContextSettings:
     threads: int
     flash_attention: bool
     kv_type: KvType = KvType.F16
+    rows: int = 1
     observer: Any = None
 
     @classmethod

@@ -74,7 +74,7 @@ class LlamaCppLibrary(Library):
         params = n.llama_context_default_params()
         params.n_ctx = settings.tokens
         params.n_batch = params.n_ubatch = settings.batch_tokens
-        params.n_outputs_max = 1  # logits of the last token only: a fraction of the workspace
+        params.n_outputs_max = settings.rows  # a row of logits each, instead of one a token
         params.n_threads = params.n_threads_batch = settings.threads
         params.flash_attn_type = int(settings.flash_attention)
         params.type_k = params.type_v = KV_TYPES[settings.kv_type]

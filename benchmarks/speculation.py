@@ -1,0 +1,148 @@
+"""Run ``benchmarks/speculation.toml``: what guessing ahead gains, and that it changes nothing.
+
+Usage: EDGEWISE_EVAL_DATA=... python -m benchmarks.speculation [--prompts N]
+
+Keep the machine quiet. Exits with an error when a text differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime as dt
+import json
+import os
+import statistics
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.table import ROOT
+from edgewise.core.outcome import Completed
+from edgewise.core.request import Message, Request
+from edgewise.run.session import Session
+from edgewise.store import Home
+from edgewise.workflow.context import Context
+from edgewise.workflow.opening import open_session
+from edgewise.workflow.up import UpRequest, bring_up
+
+RESULTS = ROOT / "benchmarks" / "results" / "speculation.json"
+_CHARACTERS = (300, 1200)
+
+
+def main() -> None:
+    """Compare, write the results, and fail when an answer differs."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--prompts", type=int)
+    options = parser.parse_args()
+    scenario = tomllib.loads((ROOT / "benchmarks" / "speculation.toml").read_text("utf-8"))
+    scenario["prompts"] = options.prompts or scenario["prompts"]
+    with tempfile.TemporaryDirectory() as folder:
+        context = Context(Home(Path(folder)))
+        outcome = bring_up(
+            context,
+            UpRequest(model=scenario["model"], context_length=scenario["context_length"]),
+        )
+        if outcome.status != "ready":
+            sys.exit(f"the model cannot be set up: {outcome.reasons}")
+        with open_session(context) as session:
+            found = run(session, scenario)
+            found["fingerprint"] = session.bundle.fingerprint
+        found["device"] = context.device.digest
+    found |= {"scenario": scenario, "taken": dt.datetime.now(dt.UTC).date().isoformat()}
+    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    if found["different"]:
+        sys.exit(f"{len(found['different'])} answers differ: {found['different'][:3]}")
+
+
+def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
+    """Return rates and ratios per kind of task, and which answers differ."""
+    each = scenario["prompts"] // len(scenario["tasks"])
+    tasks: dict[str, Any] = {}
+    different: list[str] = []
+    for task in scenario["tasks"]:
+        prompts = [f"{task['instruction']}\n\n{text}" for text in texts(task["source"], each)]
+        pairs = [pair(session, prompt, scenario["max_tokens"]) for prompt in prompts]
+        different += [p for p, (on, off) in zip(prompts, pairs, strict=True) if on.text != off.text]
+        timed = prompts[: scenario["timed_prompts"]] * (scenario["rounds"] - 1)
+        pairs += [pair(session, prompt, scenario["max_tokens"]) for prompt in timed]
+        tasks[task["name"]] = figures(pairs)
+        print(task["name"], json.dumps(tasks[task["name"]]), file=sys.stderr)
+    return {"tasks": tasks, "different": different, "compared": each * len(scenario["tasks"])}
+
+
+def pair(session: Session, prompt: str, max_tokens: int) -> tuple[Completed, Completed]:
+    """Return the answers with and without guessing, one after the other."""
+    answers = []
+    for speculate in (True, False):
+        request = Request(
+            messages=(Message(role="user", content=prompt),),
+            max_tokens=max_tokens,
+            speculate=speculate,
+        )
+        outcome = session.ask(request)
+        if not isinstance(outcome, Completed):
+            sys.exit(f"no answer: {outcome}")
+        answers.append(outcome)
+    return answers[0], answers[1]
+
+
+def figures(pairs: list[tuple[Completed, Completed]]) -> dict[str, Any]:
+    """Return medians and quartiles over pairs that decoded enough to be timed."""
+    timed = [(on, off) for on, off in pairs if (off.tokens.completion or 0) >= 32]
+    ratios = [rate(on) / rate(off) for on, off in timed]
+    guessed = sum(on.speculation.guessed for on, _ in pairs if on.speculation)
+    accepted = sum(on.speculation.accepted for on, _ in pairs if on.speculation)
+    return {
+        "pairs": len(timed),
+        "ratio": spread(ratios),
+        "decode_tok_s_on": spread([rate(on) for on, _ in timed]),
+        "decode_tok_s_off": spread([rate(off) for _, off in timed]),
+        "guessed": guessed,
+        "accepted": accepted,
+    }
+
+
+def rate(outcome: Completed) -> float:
+    """Return the decode rate in tokens a second."""
+    return float(getattr(outcome.timings.decode_tok_s, "value", 0.0))
+
+
+def spread(values: list[float]) -> list[float]:
+    """Return the lower quartile, the median and the upper quartile."""
+    if len(values) < 2:
+        return [round(v, 3) for v in values]
+    return [round(v, 3) for v in statistics.quantiles(values, n=4)]
+
+
+def texts(source: str, count: int) -> Iterator[str]:
+    """Yield texts of middling length from a public evaluation set."""
+    folder = os.environ.get("EDGEWISE_EVAL_DATA")
+    if not folder:
+        sys.exit("EDGEWISE_EVAL_DATA names no folder with wikitext2, humaneval and gsm8k")
+    shortest, longest = _CHARACTERS
+    given = 0
+    for text in _pool(Path(folder), source):
+        if source == "gsm8k" or shortest <= len(text) <= longest:
+            given += 1
+            yield text
+        if given == count:
+            return
+
+
+def _pool(folder: Path, source: str) -> Iterator[str]:
+    if source == "wikitext2":
+        for line in (folder / source / "test.txt").read_text("utf-8").splitlines():
+            if line.strip() and not line.strip().startswith("="):
+                yield line.strip()
+        return
+    field = {"humaneval": "prompt", "gsm8k": "question"}[source]
+    for path in sorted((folder / source).glob("*.jsonl")):
+        for line in path.read_text("utf-8").splitlines():
+            yield json.loads(line)[field]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Texts cut between tokens, and never inside a character.
+
+A character is what a reader takes for one: marks that combine with the letter before them, and
+the parts of a joined emoji, stay together.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable
+from typing import Final
+
+__all__ = ["halves", "head", "tail"]
+
+Tokens = list[int]
+
+_JOINER: Final = "\u200d"
+_SKIN_TONES: Final = range(0x1F3FB, 0x1F400)
+# A character has at most 4 bytes, and so at most as many tokens.
+_CHARACTER_TOKENS_MAX: Final = 4
+
+
+def tail(text: str, tokens: Tokens, gone: int, detokenize: Callable[[Tokens], str]) -> str:
+    """Return the text without its first tokens, or without slightly more.
+
+    Args:
+        text: The text.
+        tokens: Its tokens.
+        gone: How many of them are to go.
+        detokenize: From tokens to text; bytes that are no character may become anything.
+    """
+    for at in range(gone, min(gone + _CHARACTER_TOKENS_MAX, len(tokens) + 1)):
+        rest = detokenize(tokens[at:])
+        if text.endswith(rest):
+            return text[_later(text, len(text) - len(rest)) :]
+    # These tokens do not spell the text, as where a tokenizer rewrites it.
+    return text[_later(text, -(-len(text) * gone // max(1, len(tokens)))) :]
+
+
+def head(text: str, tokens: Tokens, kept: int, detokenize: Callable[[Tokens], str]) -> str:
+    """Return the text's first tokens, or slightly fewer; arguments are those of :func:`tail`."""
+    if kept >= len(tokens):
+        return text
+    for at in range(kept, max(kept - _CHARACTER_TOKENS_MAX, -1), -1):
+        begin = detokenize(tokens[:at])
+        if text.startswith(begin):
+            return text[: _earlier(text, len(begin))]
+    return text[: _earlier(text, len(text) * kept // len(tokens))]
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return the text in two; the second is empty when it is a single character."""
+    at = _later(text, (len(text) + 1) // 2)
+    return text[:at], text[at:]
+
+
+def _later(text: str, at: int) -> int:
+    while 0 < at < len(text) and _joined(text, at):
+        at += 1
+    return at
+
+
+def _earlier(text: str, at: int) -> int:
+    while 0 < at < len(text) and _joined(text, at):
+        at -= 1
+    return at
+
+
+def _joined(text: str, at: int) -> bool:
+    """Return whether the character at a place belongs to the one before it."""
+    following = text[at]
+    return (
+        following == _JOINER
+        or text[at - 1] == _JOINER
+        or ord(following) in _SKIN_TONES
+        or unicodedata.category(following).startswith("M")
+    )

@@ -1,0 +1,311 @@
+"""The ASGI application: who may call, the routes, and errors in the API's own shape."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from edgewise.core.bundle import Bundle
+from edgewise.errors import EdgewiseError, InputError
+from edgewise.serve.asking import chat_request, completion_requests
+from edgewise.serve.bodies import Body, ChatBody, CompletionBody
+from edgewise.serve.bodies_responses import ResponseBody
+from edgewise.serve.chat import ChatFrames, chat_reply
+from edgewise.serve.completions import CompletionFrames, completion_reply
+from edgewise.serve.dispatch import Dispatcher, where_raised
+from edgewise.serve.exchange import Exchange
+from edgewise.serve.guard import Guard
+from edgewise.serve.json_body import decode
+from edgewise.serve.limits import Limits
+from edgewise.serve.openapi import document
+from edgewise.serve.problems import ProblemError
+from edgewise.serve.replies import ModelAbout, ModelCard, ModelList
+from edgewise.serve.responses import ResponseFrames, response_reply, response_request
+from edgewise.serve.streaming import answers, stream
+
+__all__ = ["App", "model_id"]
+
+Handler = Callable[[Exchange, Scope], Awaitable[None]]
+B = TypeVar("B", bound=Body)
+
+_OPEN = frozenset({"/healthz", "/readyz"})  # a supervisor has no token
+_FINGERPRINT_CHARACTERS_MIN = 12
+_CLIENT = ("authorization", "user-agent")
+_PAGE = """Edgewise serves {model} here, with an API that OpenAI's clients can call.
+Base URL: /v1 (chat/completions, completions, responses, models)
+Description: /openapi.json
+"""
+
+
+class App:
+    """The server's routes over one dispatcher."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        dispatcher: Dispatcher,
+        guard: Guard,
+        limits: Limits,
+        *,
+        log: Callable[[str], None] = lambda _line: None,
+    ) -> None:
+        self._bundle = bundle
+        self._dispatcher = dispatcher
+        self._guard = guard
+        self._limits = limits
+        self._log = log
+        self._since = int(time.time())
+        self.model = model_id(bundle)
+        self._router = Router(self._routes(), redirect_slashes=False, default=_unknown_route)
+
+    def _routes(self) -> list[Route]:
+        table: list[tuple[str, str, Handler]] = [
+            ("POST", "/v1/chat/completions", self._chat),
+            ("POST", "/v1/completions", self._completions),
+            ("POST", "/v1/responses", self._responses),
+            ("GET", "/v1/models", self._models),
+            ("GET", "/v1/models/{model:path}", self._model),
+            ("GET", "/healthz", self._health),
+            ("GET", "/readyz", self._ready),
+            ("GET", "/openapi.json", self._openapi),
+            ("GET", "/", self._page),
+        ]
+        return [
+            Route(path, _Endpoint(path, handler), methods=[method])
+            for method, path, handler in table
+        ]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        exchange = Exchange(scope, receive, send, self._limits)
+        scope["app"], scope["edgewise"] = self, exchange
+        try:
+            await self._answer(exchange, scope, receive, send)
+        except ConnectionResetError:
+            exchange.note = "client-gone"
+        except (ProblemError, EdgewiseError, HTTPException) as error:
+            await self._fail(exchange, _problem(error))
+        except Exception as error:  # noqa: BLE001 - a bug is told to nobody but the log
+            self._log(f"internal error: {where_raised(error)}")
+            bug = EdgewiseError("internal-error", "the server has a bug that this request met")
+            await self._fail(exchange, ProblemError(bug))
+        finally:
+            status = exchange.status if exchange.status is not None else "-"
+            line = f"{exchange.method} {exchange.route} {status} {exchange.elapsed_ms:.0f} ms"
+            self._log(f"{line} {exchange.note}".rstrip())
+
+    async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = exchange.headers
+        exchange.closing = True  # after what cannot be trusted to be one request
+        _check_form(scope, self._limits.header_max_bytes)
+        exchange.closing = False
+        self._guard.check_host(headers.get("host"))
+        self._guard.check_origin(headers)
+        origin = headers.get("origin")
+        if origin is not None:
+            exchange.extra_headers += _cors(origin)
+            if exchange.method == "OPTIONS":
+                exchange.route = "preflight"
+                await exchange.raw(b"", "text/plain", status=204, headers=_PREFLIGHT)
+                return
+        if scope["path"] not in _OPEN:
+            self._guard.check_token(headers.get("authorization"))
+        await self._router(scope, receive, send)
+
+    async def _fail(self, exchange: Exchange, problem: ProblemError) -> None:
+        exchange.note = problem.error.code
+        if exchange.status is None and problem.error.code != "client-gone":
+            await exchange.send_problem(problem)
+
+    async def _chat(self, exchange: Exchange, scope: Scope) -> None:
+        body = await self._body(exchange, ChatBody)
+        request, client = chat_request(body), _client(scope, exchange, body.user)
+        if body.stream:
+            frames = ChatFrames(body, self.model, self._bundle.fingerprint)
+            await stream(
+                exchange, self._dispatcher, [request], client, frames=frames, headers=self._local
+            )
+            return
+        ((_, outcome, waited_s),) = await answers(exchange, self._dispatcher, [request], client)
+        await exchange.reply(chat_reply(body, self.model, outcome, waited_s), headers=self._local)
+
+    async def _completions(self, exchange: Exchange, scope: Scope) -> None:
+        body = await self._body(exchange, CompletionBody)
+        requests = completion_requests(body, prompts_max=self._limits.prompts_max)
+        client = _client(scope, exchange, body.user)
+        fingerprint = self._bundle.fingerprint
+        if body.stream:
+            frames = CompletionFrames(body, self.model, fingerprint)
+            await stream(
+                exchange, self._dispatcher, requests, client, frames=frames, headers=self._local
+            )
+            return
+        found = await answers(exchange, self._dispatcher, requests, client)
+        await exchange.reply(
+            completion_reply(body, self.model, found, fingerprint), headers=self._local
+        )
+
+    async def _responses(self, exchange: Exchange, scope: Scope) -> None:
+        body = await self._body(exchange, ResponseBody)
+        request, client = response_request(body), _client(scope, exchange, body.user)
+        if body.stream:
+            frames = ResponseFrames(body, self.model)
+            await stream(
+                exchange, self._dispatcher, [request], client, frames=frames, headers=self._local
+            )
+            return
+        ((_, outcome, waited_s),) = await answers(exchange, self._dispatcher, [request], client)
+        await exchange.reply(
+            response_reply(body, self.model, outcome, waited_s), headers=self._local
+        )
+
+    async def _models(self, exchange: Exchange, _scope: Scope) -> None:
+        await exchange.reply(ModelList(data=[self._card]))
+
+    async def _model(self, exchange: Exchange, scope: Scope) -> None:
+        self._check_model(scope["path_params"]["model"])
+        await exchange.reply(self._card)
+
+    async def _health(self, exchange: Exchange, _scope: Scope) -> None:
+        await exchange.reply({"status": "ok"})
+
+    async def _ready(self, exchange: Exchange, _scope: Scope) -> None:
+        self._dispatcher.check_open()
+        await exchange.reply(
+            {
+                "status": "ready",
+                "loaded": self._dispatcher.loaded,
+                "running": self._dispatcher.running,
+                "queued": self._dispatcher.queued,
+            }
+        )
+
+    async def _openapi(self, exchange: Exchange, _scope: Scope) -> None:
+        await exchange.reply(document(self.model, with_token=self._guard.token is not None))
+
+    async def _page(self, exchange: Exchange, _scope: Scope) -> None:
+        page = _PAGE.format(model=self.model)
+        await exchange.raw(page.encode(), "text/plain; charset=utf-8")
+
+    async def _body(self, exchange: Exchange, kind: type[B]) -> B:
+        data = await exchange.json_body()
+        body = decode(data, kind, nesting_max=self._limits.nesting_max)
+        self._check_model(getattr(body, "model", ""))
+        return body
+
+    def _check_model(self, name: str) -> None:
+        whole = self._bundle.fingerprint
+        short = len(name) >= _FINGERPRINT_CHARACTERS_MIN and whole.startswith(name)
+        if not short and name not in {self.model, self._bundle.model}:
+            raise InputError(
+                "model-not-found",
+                f"there is no model called {name[:200]!r} here",
+                context={"param": "model"},
+                hint=f"this server answers with {self.model!r}",
+            )
+
+    @property
+    def _card(self) -> ModelCard:
+        deployment = self._bundle.deployment
+        return ModelCard(
+            id=self.model,
+            created=self._since,
+            edgewise=ModelAbout(
+                name=self._bundle.model,
+                fingerprint=self._bundle.fingerprint,
+                runtime=f"{deployment.runtime.name} {deployment.runtime.version}",
+                context_length=deployment.compute.run_config.context_length,
+            ),
+        )
+
+    @property
+    def _local(self) -> list[tuple[str, str]]:
+        """What the headers of an answer say: there is no other route to an answer."""
+        return [
+            ("x-edgewise-route", "local"),
+            ("x-edgewise-fingerprint", self._bundle.fingerprint),
+        ]
+
+
+class _Endpoint:
+    """A handler as an ASGI application, which is what a route takes without wrapping it."""
+
+    def __init__(self, path: str, handler: Handler) -> None:
+        self._path = path
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        exchange: Exchange = scope["edgewise"]
+        exchange.route = self._path
+        await self._handler(exchange, scope)
+
+
+def model_id(bundle: Bundle) -> str:
+    """Return the name by which clients call a bundle's model: its display name, for a URL."""
+    return re.sub(r"[^a-z0-9._-]+", "-", bundle.model.lower()).strip("-") or bundle.fingerprint
+
+
+def _check_form(scope: Scope, header_max_bytes: int) -> None:
+    """Refuse what the HTTP library lets pass: it bounds only headers that come in pieces."""
+    if scope["http_version"] not in {"1.0", "1.1"}:
+        raise InputError("http-malformed", "this version of HTTP is not supported")
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    size = len(scope["raw_path"]) + len(scope["query_string"])
+    if size + sum(len(name) + len(value) for name, value in headers) > header_max_bytes:
+        raise InputError("http-headers-too-large", "the request's headers are too long")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in headers}:
+        raise InputError("http-ambiguous", "the request says twice how long its body is")
+
+
+async def _unknown_route(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise InputError(
+        "route-unknown", "there is nothing at this path", hint="/openapi.json lists the paths"
+    )
+
+
+def _problem(error: ProblemError | EdgewiseError | HTTPException) -> ProblemError:
+    if isinstance(error, ProblemError):
+        return error
+    if isinstance(error, EdgewiseError):
+        return ProblemError(error)
+    allow = (error.headers or {}).get("Allow", "")
+    return ProblemError(
+        InputError(
+            "method-unsupported",
+            "this path does not take this method",
+            context={"allow": allow},
+            hint=f"use {allow}",
+        )
+    )
+
+
+def _client(scope: Scope, exchange: Exchange, user: str | None) -> str:
+    """Return whose turn a request takes: by address, token, program and the user it names."""
+    peer = scope.get("client")
+    parts = [peer[0] if peer else "", *(exchange.headers.get(n, "") for n in _CLIENT), user or ""]
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+_PREFLIGHT = [
+    ("access-control-allow-methods", "GET, POST"),
+    ("access-control-allow-headers", "authorization, content-type"),
+    ("access-control-max-age", "600"),
+]
+
+
+def _cors(origin: str) -> list[tuple[str, str]]:
+    exposed = "x-edgewise-route, x-edgewise-fingerprint, x-request-id, retry-after"
+    return [
+        ("access-control-allow-origin", origin),
+        ("access-control-expose-headers", exposed),
+        ("vary", "origin"),
+    ]

@@ -1,0 +1,21 @@
+"""How often an engine may fail."""
+
+from __future__ import annotations
+
+from edgewise.serve.budget import FailureBudget
+
+
+def test_the_budget_runs_out_and_comes_back_with_time() -> None:
+    now = [0.0]
+    budget = FailureBudget(3, 60.0, clock=lambda: now[0])
+    for second in (0.0, 10.0):
+        now[0] = second
+        budget.failed()
+        assert budget.left_s() == 0
+    now[0] = 20.0
+    budget.failed()
+    assert budget.left_s() == 40.0
+    now[0] = 60.0
+    assert budget.left_s() == 0
+    budget.failed()  # the window is that of the last three
+    assert budget.left_s() == 10.0

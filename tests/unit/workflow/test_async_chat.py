@@ -1,0 +1,81 @@
+"""The conversation for asyncio, on the real model."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+import edgewise
+from edgewise.core.outcome import Completed
+from edgewise.errors import InputError
+
+pytestmark = [pytest.mark.model, pytest.mark.slow]
+
+
+def test_several_turns_and_a_stream(ready_home: Path) -> None:
+    async def talk() -> None:
+        async with edgewise.open_async(home=ready_home) as chat:
+            first = await chat.ask("Name a fruit.", max_tokens=12)
+            assert isinstance(first, Completed)
+            stream = chat.stream("And another one.", max_tokens=12)
+            with pytest.raises(RuntimeError):
+                _ = stream.outcome
+            pieces = [piece async for piece in stream]
+            assert isinstance(stream.outcome, Completed)
+            assert "".join(pieces) == stream.outcome.text
+            assert stream.outcome.tokens.reused > 0
+
+    asyncio.run(talk())
+
+
+def test_calls_at_once_are_answered_in_turn(ready_home: Path) -> None:
+    async def talk() -> None:
+        async with edgewise.open_async(home=ready_home) as chat:
+            outcomes = await asyncio.gather(
+                *(chat.ask(f"Say the number {n}.", max_tokens=8) for n in range(3))
+            )
+            assert all(isinstance(outcome, Completed) for outcome in outcomes)
+
+    asyncio.run(talk())
+
+
+def test_the_loop_goes_on_meanwhile_and_a_cancel_frees_the_engine(ready_home: Path) -> None:
+    async def talk() -> None:
+        async with edgewise.open_async(home=ready_home) as chat:
+            await chat.ask("Hello", max_tokens=2)
+            task = asyncio.create_task(chat.ask("Tell me a very long story.", max_tokens=1500))
+            await asyncio.sleep(0.3)
+            started = time.perf_counter()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert time.perf_counter() - started < 5
+            assert isinstance(await chat.ask("Hello", max_tokens=2), Completed)
+
+    asyncio.run(talk())
+
+
+def test_leaving_the_stream_cancels_the_answer(ready_home: Path) -> None:
+    async def talk() -> None:
+        async with edgewise.open_async(home=ready_home) as chat:
+            pieces = chat.stream("Tell me a very long story.", max_tokens=1500).__aiter__()
+            await anext(pieces)
+            await pieces.aclose()
+            assert isinstance(await chat.ask("Hello", max_tokens=2), Completed)
+
+    asyncio.run(talk())
+
+
+def test_errors_come_through(ready_home: Path) -> None:
+    async def talk() -> None:
+        async with edgewise.open_async(home=ready_home) as chat:
+            with pytest.raises(InputError):
+                await chat.ask("")
+            with pytest.raises(InputError):
+                async for _ in chat.stream("x", max_tokens=10**9):
+                    pass
+
+    asyncio.run(talk())
