@@ -76,6 +76,8 @@ def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
 def pair(session: Session, prompt: str, max_tokens: int) -> tuple[Completed, Completed]:
     """Return the answers with and without guessing, one after the other."""
     answers = []
+    # Once ahead, so that both begin with the same reused prompt.
+    session.ask(Request(messages=(Message(role="user", content=prompt),), max_tokens=1))
     for speculate in (True, False):
         request = Request(
             messages=(Message(role="user", content=prompt),),

@@ -1,9 +1,11 @@
-"""The tuner: a short measured search for threads, flash attention and memory mapping.
+"""The tuner: a short measured search for threads and the way of loading.
 
-None of the three has a right value: flash attention helps one model and hurts the next, more
-threads hurt beside a busy neighbour, and huge pages need weights in anonymous memory. So each
-combination runs a reference request (prefill and decode) on this device, twice, in turn, and
-the quickest wins. The result is evidence and part of the run configuration.
+Neither has a right value: more threads hurt beside a busy neighbour, and huge pages need weights in
+anonymous memory. So each combination runs a reference request (prefill and decode) on this device,
+twice, in turn, and the quickest wins. The result is evidence and part of the run configuration.
+
+Flash attention is not searched for but on: with it, passes over a few tokens give the logits of
+single ones bit by bit (ADR 0021), so that guesses can be verified without changing an answer.
 """
 
 from __future__ import annotations
@@ -11,14 +13,14 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
 
 from edgewise.bench.messages import SERVICE, StepTimes, TimeParams
 from edgewise.core.quantity import Measured, Quantity
-from edgewise.core.recipe import KvType, RunConfig
+from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError
 from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes import registry
@@ -34,8 +36,6 @@ REFERENCE_ANSWER = 64
 ROUNDS = 2
 # Beyond this only the first round is measured: a busy or small device must not wait for ever.
 TIME_LIMIT_S = 60.0
-# How much slower flash attention may be and still be chosen; see `_preferred`.
-FLASH_PREFERENCE = 0.05
 _TUNING_CONTEXT = 512
 
 
@@ -122,41 +122,27 @@ def tune(
             "tuning-failed", "no configuration could be run", context={"tried": list(skipped)}
         )
     return Tuning(
-        chosen=_preferred(trials).run_config,
+        chosen=trials[0].run_config,
         trials=tuple(trials),
         skipped=tuple(skipped),
         contended=contended,
     )
 
 
-def _preferred(trials: Sequence[Trial]) -> Trial:
-    """Return the quickest trial, or one with flash attention that is nearly as quick.
-
-    With it, passes over several tokens give the logits of single ones bit by bit (ADR 0021):
-    answers do not depend on what was reused, and copies can be guessed.
-    """
-    quickest = trials[0]
-    near = quickest.reference_ms * (1 + FLASH_PREFERENCE)
-    return next(
-        (t for t in trials if t.run_config.flash_attention and t.reference_ms <= near), quickest
-    )
-
-
 def _candidates(runtime: str, base: RunConfig) -> Iterable[RunConfig]:
     context = min(base.context_length, _TUNING_CONTEXT)
-    attention = (True,) if base.kv_type is not KvType.F16 else (True, False)
     adapter = registry.adapter(runtime)
     modes, huge = adapter.load_modes(), adapter.huge_pages_possible()
     loading = dict.fromkeys(
         [*((mode, False) for mode in modes[:1]), *((mode, huge) for mode in modes[-1:])]
     )
-    for (mode, huge), flash in itertools.product(loading, attention):
+    for mode, huge in loading:
         yield msgspec.structs.replace(
             base,
             context_length=context,
             load_mode=mode,
             huge_pages=huge,
-            flash_attention=flash,
+            flash_attention=True,
         )
 
 
@@ -202,5 +188,4 @@ def _trial(config: RunConfig, times: list[StepTimes], device: str) -> Trial:
 
 
 def _describe(config: RunConfig) -> str:
-    loading = "huge pages" if config.huge_pages else str(config.load_mode)
-    return f"{loading}, flash attention {'on' if config.flash_attention else 'off'}"
+    return "huge pages" if config.huge_pages else str(config.load_mode)

@@ -76,6 +76,9 @@ class Cache:
             # clean run does.
             self._advance(tokens[len(self.tokens) : pinned], progress)
             self._prefixes.keep(self.tokens, self._engine.save_state, to_disk=True)
+        if self._prefixes is not None and len(self.tokens) < len(tokens) - 1:
+            # So is the last token: it is all that is left to evaluate when a prompt comes again.
+            self._advance(tokens[len(self.tokens) : -1], progress)
         return self._advance(tokens[len(self.tokens) :], progress)
 
     def _advance(self, rest: list[int], progress: Callable[[int], None]) -> Any:

@@ -243,7 +243,7 @@ class _BringUp:
             taken = " (measured beside other work)" if known.contended else ""
             self._say("tune", "reused", _words(known.chosen) + taken)
             return known
-        self._say("tune", "start", "threads, flash attention and memory mapping, measured")
+        self._say("tune", "start", "threads and the way of loading, measured")
         tuning = tune(
             self._request.runtime,
             trees.path_of(self._context.home, receipt.sha256),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from edgewise.bench.tuner import FLASH_PREFERENCE, tune
+from edgewise.bench.tuner import tune
 from edgewise.core.recipe import KvType, LoadMode, RunConfig
 from edgewise.errors import AdapterError
 
@@ -29,16 +29,14 @@ def test_every_combination_is_tried_and_the_quickest_wins(smollm2_path: Path) ->
         (t.run_config.threads, t.run_config.flash_attention, t.run_config.load_mode)
         for t in tuning.trials
     }
-    assert len(tried) == len(tuning.trials) == 8
-    (chosen,) = (trial for trial in tuning.trials if trial.run_config == tuning.chosen)
-    quickest = tuning.trials[0]
-    assert chosen is quickest or chosen.run_config.flash_attention
-    assert chosen.reference_ms <= quickest.reference_ms * (1 + FLASH_PREFERENCE)
+    assert len(tried) == len(tuning.trials) == 4
+    assert tuning.trials[0].run_config == tuning.chosen
+    assert tuning.chosen.flash_attention
     times = [t.reference_ms for t in tuning.trials]
     assert times == sorted(times)
     assert tuning.chosen.context_length == 1024
     assert all(t.decode_tok_s.device == "d" for t in tuning.trials)
-    assert [s[0] for s in steps] == list(range(8))
+    assert [s[0] for s in steps] == list(range(4))
 
 
 def test_a_quantised_cache_is_tuned_with_flash_attention_only(smollm2_path: Path) -> None:

@@ -47,6 +47,7 @@ def ruled(session: Session, question: str) -> Completed:
     "prompt", [COPY, f"Write the numbers of this text as a list:\n{RECORD}", "Tell me a story."]
 )
 def test_guessing_changes_no_answer(session: Session, prompt: str) -> None:
+    ask(session, user(prompt), max_tokens=1)  # both then begin with the same reused prompt
     guessed = ask(session, user(prompt), max_tokens=120)
     plain = ask(session, user(prompt), max_tokens=120, speculate=False)
     assert guessed.text == plain.text

@@ -63,6 +63,11 @@ def events(reply: httpx.Response) -> list[Any]:
     return found
 
 
+def ready(served: Served) -> dict[str, Any]:
+    found: dict[str, Any] = httpx.get(f"{served.url}/readyz").json()
+    return found
+
+
 def code(reply: httpx.Response) -> tuple[int, str]:
     return reply.status_code, reply.json()["error"]["code"]
 
@@ -391,9 +396,9 @@ def test_a_full_queue_is_429_with_retry_after() -> None:
     limits = Limits(queue_max=1, queue_per_client_max=1, grace_s=0.2)
     with serving(session, limits=limits) as served:
         threads = [threading.Thread(target=chat, args=(served,)) for _ in range(2)]
-        for thread in threads:
+        for thread, place in zip(threads, ("running", "queued"), strict=True):
             thread.start()
-        wait_for(lambda: httpx.get(f"{served.url}/readyz").json()["queued"] == 1)
+            wait_for(lambda place=place: ready(served)[place] == 1)
         reply = chat(served)
         assert code(reply) == (429, "queue-full")
         assert int(reply.headers["retry-after"]) >= 1
@@ -412,7 +417,7 @@ def test_the_named_user_is_a_client_of_its_own() -> None:
         ]
         for thread in threads:
             thread.start()
-        wait_for(lambda: httpx.get(f"{served.url}/readyz").json()["queued"] == 2)
+        wait_for(lambda: ready(served)["queued"] == 2)
         served.server.stop()
         for thread in threads:
             thread.join()

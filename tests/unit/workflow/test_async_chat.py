@@ -12,6 +12,8 @@ import edgewise
 from edgewise.core.outcome import Completed
 from edgewise.errors import InputError
 
+STORY = "Write a long story about a lighthouse keeper who learns to play the cello."
+
 pytestmark = [pytest.mark.model, pytest.mark.slow]
 
 
@@ -46,7 +48,8 @@ def test_the_loop_goes_on_meanwhile_and_a_cancel_frees_the_engine(ready_home: Pa
     async def talk() -> None:
         async with edgewise.open_async(home=ready_home) as chat:
             await chat.ask("Hello", max_tokens=2)
-            task = asyncio.create_task(chat.ask("Tell me a very long story.", max_tokens=1500))
+            chat.reset()
+            task = asyncio.create_task(chat.ask(STORY, max_tokens=1500))
             await asyncio.sleep(0.3)
             started = time.perf_counter()
             task.cancel()
@@ -61,7 +64,7 @@ def test_the_loop_goes_on_meanwhile_and_a_cancel_frees_the_engine(ready_home: Pa
 def test_leaving_the_stream_cancels_the_answer(ready_home: Path) -> None:
     async def talk() -> None:
         async with edgewise.open_async(home=ready_home) as chat:
-            pieces = chat.stream("Tell me a very long story.", max_tokens=1500).__aiter__()
+            pieces = chat.stream(STORY, max_tokens=1500).__aiter__()
             await anext(pieces)
             await pieces.aclose()
             assert isinstance(await chat.ask("Hello", max_tokens=2), Completed)
