@@ -117,7 +117,7 @@ def install(kind: str) -> None:
     theirs = os.environ.get("CMAKE_ARGS", "")
     run(
         "llama.cpp, built for this processor (about 2 minutes on 2 cores)",
-        [*pip, "install", *quiet, "-e", f"{ROOT}[llamacpp]"],
+        [*pip, "install", *quiet, "-e", f"{ROOT}[llamacpp,serve]"],
         CMAKE_ARGS=f"{arguments} {theirs}".strip(),
     )
     if kind == "test":

@@ -121,6 +121,14 @@ def test_a_second_stop_does_not_wait() -> None:
         assert time.monotonic() - started < 5
 
 
+def test_small_writes_do_not_wait_for_acknowledgements() -> None:
+    with serving(FakeSession()) as served, httpx.Client() as client:
+        client.get(f"{served.url}/healthz")
+        (connection,) = served.server._server.server_state.connections
+        sock = connection.transport.get_extra_info("socket")
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
 def test_the_bound_on_connections_stays_below_that_on_descriptors(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
