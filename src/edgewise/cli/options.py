@@ -204,6 +204,8 @@ def model_size(text: str | None) -> int | None:
         return None
     units = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30}
     number = text.strip().lower()
+    if number == "0":
+        return 0
     for unit, factor in sorted(units.items(), key=lambda item: -len(item[0])):
         if number.endswith(unit):
             try:

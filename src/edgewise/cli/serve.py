@@ -44,6 +44,18 @@ _TOKEN_FILE_MAX_BYTES = 4096
 @click.option(
     "--prewarm/--no-prewarm", default=True, show_default=True, help="Load the model before ready."
 )
+@click.option(
+    "--prefix-memory",
+    default="64MiB",
+    show_default=True,
+    help="Memory for states of conversations and system messages; 0 keeps none.",
+)
+@click.option(
+    "--prefix-disk",
+    default="0",
+    show_default=True,
+    help="Disk for them, kept between runs. They hold the conversations.",
+)
 @click.option("--fingerprint", metavar="PREFIX", help="Use this bundle, not the active one.")
 @json_option
 def serve(
@@ -55,6 +67,8 @@ def serve(
     queue_max: int,
     max_body: str,
     prewarm: bool,
+    prefix_memory: str,
+    prefix_disk: str,
     fingerprint: str | None,
     as_json: bool,
 ) -> int:
@@ -71,6 +85,7 @@ def serve(
             f"the server needs a library that is not installed: {error.name}",
             hint='install it: pip install "edgewise[serve]"',
         ) from error
+    from edgewise.run.messages import PrefixSettings
     from edgewise.serve import Guard, Limits, valid_origin
     from edgewise.workflow.context import Context
     from edgewise.workflow.opening import open_session
@@ -85,7 +100,11 @@ def serve(
         queue_per_client_max=max(1, queue_max // 4),
         body_max_bytes=max(1, model_size(max_body) or 0),
     )
-    with open_session(Context(report=StepPrinter()), fingerprint) as session:
+    prefixes = PrefixSettings(
+        memory_bytes=model_size(prefix_memory) or 0, disk_bytes=model_size(prefix_disk) or 0
+    )
+    context = Context(report=StepPrinter())
+    with open_session(context, fingerprint, prefixes=prefixes) as session:
         server = ApiServer([session], guard=guard, port=port, limits=limits, log=say)
         show = _show_json if as_json else functools.partial(_show, with_token=bool(guard.token))
         server.run(prewarm=prewarm, on_ready=show)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import threading
 from collections.abc import Iterator
@@ -66,6 +67,10 @@ def events(reply: httpx.Response) -> list[Any]:
 def ready(served: Served) -> dict[str, Any]:
     found: dict[str, Any] = httpx.get(f"{served.url}/readyz").json()
     return found
+
+
+def holds_one(served: Served, place: str) -> bool:
+    return bool(ready(served)[place] == 1)
 
 
 def code(reply: httpx.Response) -> tuple[int, str]:
@@ -398,7 +403,7 @@ def test_a_full_queue_is_429_with_retry_after() -> None:
         threads = [threading.Thread(target=chat, args=(served,)) for _ in range(2)]
         for thread, place in zip(threads, ("running", "queued"), strict=True):
             thread.start()
-            wait_for(lambda place=place: ready(served)[place] == 1)
+            wait_for(functools.partial(holds_one, served, place))
         reply = chat(served)
         assert code(reply) == (429, "queue-full")
         assert int(reply.headers["retry-after"]) >= 1
