@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from edgewise.cli.options import generation_defaults, model_size, read_prompt, request_from
-from edgewise.core.request import DataClass, Message, Request, Sampling
+from edgewise.core.request import ContextPolicy, DataClass, Message, Request, Sampling
 from edgewise.errors import InputError
 
 HELLO = (Message(role="user", content="Hello"),)
@@ -139,6 +139,8 @@ def test_every_option_arrives() -> None:
         "stop": ["a", "b"],
         "deadline": 1.5,
         "data_class": "public",
+        "context_policy": "sliding-window",
+        "no_speculation": True,
     }
     assert set(options) == set(generation_defaults())
     assert request_from(HELLO, options) == Request(
@@ -148,4 +150,6 @@ def test_every_option_arrives() -> None:
         stop=("a", "b"),
         deadline_s=1.5,
         data_class=DataClass.PUBLIC,
+        context_policy=ContextPolicy.SLIDING_WINDOW,
+        speculate=False,
     )
