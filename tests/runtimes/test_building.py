@@ -93,7 +93,7 @@ def test_one_that_fails_leaves_the_others_alone(
 ) -> None:
     monkeypatch.setenv(launch.RUNTIMES_VARIABLE, str(tmp_path / "none"))
     report = make(context, two_layer_hf, "f32", "ik", "llamacpp", "llamacpp")
-    assert [result.status for result in report.results] == ["failed", "built"]
+    assert [result.status for result in report.results] == ["refused", "built"]
     assert error_of(report.results[0])["code"] == "runtime-cannot-export"
     assert error_of(report.results[0])["context"]["missing"]
 

@@ -78,15 +78,20 @@ def _count(tokens: int | None) -> str:
     return "?" if tokens is None else str(tokens)
 
 
-def exit_code(outcome: Outcome) -> ExitCode:
-    """Return the exit code that the outcome stands for."""
+def exit_code(outcome: Outcome, request: Request | None = None) -> ExitCode:
+    """Return the exit code that the outcome stands for.
+
+    An answer that was to have a structure and was cut is no success: half a JSON text is none.
+    """
     if isinstance(outcome, Declined):
         return ExitCode.NEGATIVE
     if isinstance(outcome, Failed):
         return error_from_dict(outcome.error).exit_code
     if outcome.finish is FinishReason.CANCELLED:
         return ExitCode.INTERRUPT
-    if outcome.finish is FinishReason.DEADLINE:
+    structured = request is not None and request.structure is not None
+    cut = outcome.finish is FinishReason.LENGTH and structured
+    if cut or outcome.finish is FinishReason.DEADLINE:
         return ExitCode.RESOURCE
     return ExitCode.OK
 

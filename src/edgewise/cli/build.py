@@ -132,7 +132,7 @@ def _print(report: BuildReport) -> None:
     for result in report.results:
         error = result.error or {}
         if error:
-            say(f"{result.runtime}: {error.get('message')}")
+            say(f"{result.runtime}: {error.get('code')}: {error.get('message')}")
             if error.get("hint"):
                 say(f"  hint: {error['hint']}")
         if result.receipt is not None and result.receipt.deviations:

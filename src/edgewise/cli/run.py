@@ -39,4 +39,4 @@ def run(prompt: str | None, *, as_json: bool, **options: Any) -> int:
             print_json(outcome)
         else:
             outcome = show_answer(session, request)
-    return int(exit_code(outcome))
+    return int(exit_code(outcome, request))

@@ -250,7 +250,13 @@ class _Endpoint:
 
 
 def model_id(bundle: Bundle) -> str:
-    """Return the name by which clients call a bundle's model: its display name, for a URL."""
+    """Return the name by which clients call a bundle's model.
+
+    It is the name that it was fetched by; where that was a path or an address, the display name.
+    """
+    reference = bundle.deployment.checkpoint.reference
+    if _PLAIN_NAME.fullmatch(reference):
+        return reference
     return re.sub(r"[^a-z0-9._-]+", "-", bundle.model.lower()).strip("-") or bundle.fingerprint
 
 
@@ -295,6 +301,7 @@ def _client(scope: Scope, exchange: Exchange, user: str | None) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
+_PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PREFLIGHT = [
     ("access-control-allow-methods", "GET, POST"),
     ("access-control-allow-headers", "authorization, content-type"),

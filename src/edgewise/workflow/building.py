@@ -145,9 +145,9 @@ def _cannot(capabilities: Capabilities, *, every: bool) -> Built:
         "runtime-cannot-export",
         f"{capabilities.runtime} cannot export here: {capabilities.reason}",
         context={"missing": list(capabilities.missing)},
-        hint="see `edgewise runtime list`",
+        hint="`edgewise runtime list` says what can; `edgewise runtime install` adds a runtime",
     )
-    status = "skipped" if every else "failed"
+    status = "skipped" if every else "refused"
     return Built(runtime=capabilities.runtime, status=status, error=error.to_dict())
 
 

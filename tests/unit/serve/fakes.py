@@ -53,6 +53,9 @@ class FakeBundle:
     class deployment:  # noqa: N801 - stands for a value
         runtime = _Text()
 
+        class checkpoint:  # noqa: N801
+            reference = "file:/somewhere/fake.gguf"
+
         class compute:  # noqa: N801
             class run_config:  # noqa: N801
                 context_length = 2048

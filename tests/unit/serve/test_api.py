@@ -13,6 +13,7 @@ import pytest
 from tests.unit.serve.fakes import (
     FINGERPRINT,
     MODEL,
+    FakeBundle,
     FakeSession,
     Served,
     completed,
@@ -25,6 +26,7 @@ from tests.unit.serve.fakes import (
 from edgewise.core.outcome import FinishReason, Outcome
 from edgewise.core.request import Request
 from edgewise.errors import InputError
+from edgewise.serve.app import model_id
 from edgewise.serve.limits import Limits
 
 USER = [{"role": "user", "content": "hi"}]
@@ -261,6 +263,22 @@ def test_models_by_id_name_and_fingerprint(served: Served) -> None:
     for name in ("gpt-4", FINGERPRINT[:11], ""):
         assert code(chat(served, model=name)) == (404, "model-not-found")
     assert code(httpx.get(f"{served.url}/v1/models/gpt-4")) == (404, "model-not-found")
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("smollm2-135m-instruct", "smollm2-135m-instruct"),
+        ("file:/home/me/a model.gguf", "fake-1b"),
+        ("hf:owner/name", "fake-1b"),
+        ("https://example.org/model.gguf", "fake-1b"),
+    ],
+)
+def test_a_model_is_called_what_it_was_fetched_by(
+    monkeypatch: pytest.MonkeyPatch, reference: str, name: str
+) -> None:
+    monkeypatch.setattr(FakeBundle.deployment.checkpoint, "reference", reference)
+    assert model_id(FakeBundle()) == name  # type: ignore[arg-type]
 
 
 def test_health_and_readiness(served: Served) -> None:
