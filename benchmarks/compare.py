@@ -123,7 +123,8 @@ the same format does to a float checkpoint. The browser row is timed as its page
 answer.
 
 Parity is against the checkpoint in F32, run by `transformers`. Speed depends on this one
-machine: a virtual machine with two cores of an AMD EPYC (AVX-512), 24 GiB, no accelerator.
+machine: a virtual machine with two cores of an AMD EPYC (AVX-512), 24 GiB, no accelerator. Builds
+were timed once, some of them beside other work; answers were timed three times on a quiet machine.
 """
 
 
