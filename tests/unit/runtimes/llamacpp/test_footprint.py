@@ -100,12 +100,21 @@ def test_the_other_lines() -> None:
     assert isinstance(lines.runtime_bytes, Estimated)
     assert lines.runtime_bytes.value == 69 * MIB + 133 * 49152
     assert "measured" in lines.runtime_bytes.source
-    # 49152 logits, a 2048-cell f16 mask of 128 tokens, and the feed-forward phase.
+    # 16 rows of 49152 logits, a 2048-cell f16 mask of 128 tokens, and the feed-forward phase.
     assert isinstance(lines.workspace_bytes, Estimated)
     feed_forward = 128 * 4 * (4 * 1536 + 1.4 * 576)
     attention = 128 * 4 * (3 * 9 * 64 + 2 * 3 * 64 + 1.5 * 576)
-    assert feed_forward > attention
-    assert lines.workspace_bytes.value == int(49152 * 4 + 128 * 2048 * 2 + feed_forward)
+    logits = 16 * 49152 * 4
+    assert feed_forward > max(attention, logits)
+    assert lines.workspace_bytes.value == int(logits + 128 * 2048 * 2 + feed_forward)
+
+
+def test_a_model_with_a_sliding_window_reserves_one_row() -> None:
+    line = footprint(GEMMA3, config(2048)).workspace_bytes
+    still = footprint(dataclasses.replace(GEMMA3, is_sliding=(False,) * 18), config(2048))
+    assert isinstance(line, Estimated)
+    assert isinstance(still.workspace_bytes, Estimated)
+    assert still.workspace_bytes.number - line.number > 15 * GEMMA3.vocab_size * 4 - (1 << 20)
 
 
 def test_without_flash_attention_the_scores_are_held() -> None:
