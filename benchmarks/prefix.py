@@ -6,26 +6,18 @@ Usage: python -m benchmarks.prefix [--rounds N]
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import sys
-import tempfile
-import tomllib
-from pathlib import Path
 from typing import Any
 
-from benchmarks.speculation import spread
-from benchmarks.table import ROOT
+from benchmarks.setup import read_scenario, ready_context, spread, write_results
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.messages import PrefixSettings
 from edgewise.run.session import Session
-from edgewise.store import Home
 from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
-from edgewise.workflow.up import UpRequest, bring_up
 
-RESULTS = ROOT / "benchmarks" / "results" / "prefix.json"
 _SENTENCE = (
     "Rule {}: when the tide is at {} feet, the keeper of gate {} opens the sluice by {} turns."
 )
@@ -37,19 +29,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int)
     options = parser.parse_args()
-    scenario = tomllib.loads((ROOT / "benchmarks" / "prefix.toml").read_text("utf-8"))
+    scenario = read_scenario("prefix")
     scenario["rounds"] = options.rounds or scenario["rounds"]
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(Home(Path(folder)))
-        outcome = bring_up(
-            context,
-            UpRequest(model=scenario["model"], context_length=scenario["context_length"]),
-        )
-        if outcome.status != "ready":
-            sys.exit(f"the model cannot be set up: {outcome.reasons}")
+    with ready_context(scenario) as context:
         found = run(context, scenario)
-    found |= {"scenario": scenario, "taken": dt.datetime.now(dt.UTC).date().isoformat()}
-    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_results("prefix", found, scenario)
     print(json.dumps(found, indent=1), file=sys.stderr)
     if len(found["texts"]) != 1:
         sys.exit("the answers differ")

@@ -9,35 +9,26 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import json
 import os
 import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
-from benchmarks.speculation import spread
-from benchmarks.table import ROOT
+from benchmarks.setup import read_scenario, ready_context, spread, write_results
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.session import Session
-from edgewise.store import Home
-from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
-from edgewise.workflow.up import UpRequest, bring_up
 
-RESULTS = ROOT / "benchmarks" / "results" / "serve.json"
 _TIMEOUT_S = 300.0
 
 
@@ -46,17 +37,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--load-s", type=float)
     options = parser.parse_args()
-    scenario = tomllib.loads((ROOT / "benchmarks" / "serve.toml").read_text("utf-8"))
+    scenario = read_scenario("serve")
     scenario["load_s"] = options.load_s or scenario["load_s"]
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(Home(Path(folder)))
-        outcome = bring_up(
-            context,
-            UpRequest(model=scenario["model"], context_length=scenario["context_length"]),
-        )
-        if outcome.status != "ready":
-            sys.exit(f"the model cannot be set up: {outcome.reasons}")
-        with served(folder) as (process, url), open_session(context) as session:
+    with ready_context(scenario) as context:
+        with served(str(context.home.root)) as (process, url), open_session(context) as session:
             found = {
                 "overhead": overhead(session, url, scenario),
                 "cancel": cancels(url, scenario),
@@ -64,8 +48,7 @@ def main() -> None:
             }
             found["fingerprint"] = session.bundle.fingerprint
         found["device"] = context.device.digest
-    found |= {"scenario": scenario, "taken": dt.datetime.now(dt.UTC).date().isoformat()}
-    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_results("serve", found, scenario)
     print(json.dumps(found, indent=1), file=sys.stderr)
     if found["load"]["errors"]:
         sys.exit(f"requests failed: {found['load']['errors']}")

@@ -8,27 +8,19 @@ Keep the machine quiet. Exits with an error when a text differs.
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
 import os
-import statistics
 import sys
-import tempfile
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import ROOT
+from benchmarks.setup import read_scenario, ready_context, spread, write_results
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.session import Session
-from edgewise.store import Home
-from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
-from edgewise.workflow.up import UpRequest, bring_up
 
-RESULTS = ROOT / "benchmarks" / "results" / "speculation.json"
 _CHARACTERS = (300, 1200)
 
 
@@ -37,22 +29,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int)
     options = parser.parse_args()
-    scenario = tomllib.loads((ROOT / "benchmarks" / "speculation.toml").read_text("utf-8"))
+    scenario = read_scenario("speculation")
     scenario["prompts"] = options.prompts or scenario["prompts"]
-    with tempfile.TemporaryDirectory() as folder:
-        context = Context(Home(Path(folder)))
-        outcome = bring_up(
-            context,
-            UpRequest(model=scenario["model"], context_length=scenario["context_length"]),
-        )
-        if outcome.status != "ready":
-            sys.exit(f"the model cannot be set up: {outcome.reasons}")
+    with ready_context(scenario) as context:
         with open_session(context) as session:
             found = run(session, scenario)
             found["fingerprint"] = session.bundle.fingerprint
         found["device"] = context.device.digest
-    found |= {"scenario": scenario, "taken": dt.datetime.now(dt.UTC).date().isoformat()}
-    RESULTS.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    write_results("speculation", found, scenario)
     if found["different"]:
         sys.exit(f"{len(found['different'])} answers differ: {found['different'][:3]}")
 
@@ -110,13 +94,6 @@ def figures(pairs: list[tuple[Completed, Completed]]) -> dict[str, Any]:
 def rate(outcome: Completed) -> float:
     """Return the decode rate in tokens a second."""
     return float(getattr(outcome.timings.decode_tok_s, "value", 0.0))
-
-
-def spread(values: list[float]) -> list[float]:
-    """Return the lower quartile, the median and the upper quartile."""
-    if len(values) < 2:
-        return [round(v, 3) for v in values]
-    return [round(v, 3) for v in statistics.quantiles(values, n=4)]
 
 
 def texts(source: str, count: int) -> Iterator[str]:

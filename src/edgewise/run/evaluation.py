@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from edgewise.core.outcome import Event
 from edgewise.errors import UnsupportedError
+from edgewise.run.prefixes import shared_length
 
 if TYPE_CHECKING:
     from edgewise.run.prefixes import PrefixCache
@@ -49,8 +50,7 @@ class Cache:
 
     def reuse(self, tokens: list[int]) -> tuple[int, tuple[Event, ...]]:
         """Cut or restore it to what it shares with a prompt; return that length and events."""
-        # The last token is always evaluated: its logits are what comes next.
-        shared = _shared(self.tokens, tokens)
+        shared = shared_length(self.tokens, tokens)
         if self._prefixes is not None:
             shared = self._restored(self._prefixes, tokens, shared)
         events: tuple[Event, ...] = ()
@@ -93,16 +93,11 @@ class Cache:
         restored = prefixes.restore(self._engine, tokens, better_than=shared)
         if restored is not None:
             self.tokens[:] = restored
-            return _shared(restored, tokens)
+            return shared_length(restored, tokens)
         if self._engine.position < shared:  # a restore that failed left the cache empty
             self.tokens.clear()
             return 0
         return shared
-
-
-def _shared(cached: list[int], tokens: list[int]) -> int:
-    most = min(len(cached), len(tokens) - 1)
-    return next((i for i in range(most) if cached[i] != tokens[i]), most)
 
 
 def _not_reused(shared: int, error: UnsupportedError) -> Event:

@@ -6,7 +6,6 @@ at stop texts, to keep to the deadline, and to say what happened.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from edgewise.core.outcome import Event, FinishReason
 from edgewise.core.request import DEFAULT_MAX_TOKENS, ContextPolicy
 from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import InputError, UnsupportedError
+from edgewise.run.deadline import Deadline
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Notice
 from edgewise.run.stream import TextStream
 from edgewise.runtimes.protocol import CancelledError
@@ -41,17 +41,16 @@ class NativeGenerator:
         """
         _refuse(params)
         limit = self._limit(params.max_tokens)
-        answer = _Answer(self._engine, params, emit)
         result: TextResult | None = None
-        try:
-            result = self._engine.generate(
-                params.messages, max_tokens=limit, sampling=params.sampling, on_text=answer.take
-            )
-            finish = answer.finish_after(result.finish)
-        except CancelledError:
-            finish = answer.finish_after(FinishReason.CANCELLED)
-        finally:
-            answer.disarm()
+        with Deadline(params.deadline_s, self._engine.cancel) as deadline:
+            answer = _Answer(self._engine, params, emit, deadline)
+            try:
+                result = self._engine.generate(
+                    params.messages, max_tokens=limit, sampling=params.sampling, on_text=answer.take
+                )
+                finish = answer.finish_after(result.finish)
+            except CancelledError:
+                finish = answer.finish_after(FinishReason.CANCELLED)
         answer.close(finish)
         return _generated(params, finish, result)
 
@@ -73,17 +72,16 @@ class _Answer:
     """The text of one answer on its way out, and what may end it early."""
 
     def __init__(
-        self, engine: TextEngine, params: GenerateParams, emit: Callable[[Notice], None]
+        self,
+        engine: TextEngine,
+        params: GenerateParams,
+        emit: Callable[[Notice], None],
+        deadline: Deadline,
     ) -> None:
         self._engine = engine
+        self._deadline = deadline
         self._emit = emit
         self._stream = TextStream(params.stop)
-        self._late = False
-        self._timer: threading.Timer | None = None
-        if params.deadline_s is not None:
-            self._timer = threading.Timer(params.deadline_s, self._pass_deadline)
-            self._timer.daemon = True
-            self._timer.start()
 
     def take(self, text: str) -> None:
         self._send(self._stream.push(text.encode()))
@@ -93,22 +91,15 @@ class _Answer:
     def finish_after(self, native: FinishReason) -> FinishReason:
         if self._stream.stopped:
             return FinishReason.STOP
-        return FinishReason.DEADLINE if self._late else native
+        late = self._deadline.reason is FinishReason.DEADLINE
+        return FinishReason.DEADLINE if late else native
 
     def close(self, finish: FinishReason) -> None:
         self._send(self._stream.finish(cut=finish is not FinishReason.STOP))
 
-    def disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-
     def _send(self, text: str) -> None:
         if text:
             self._emit(Chunk(text=text))
-
-    def _pass_deadline(self) -> None:
-        self._late = True
-        self._engine.cancel()
 
 
 def _refuse(params: GenerateParams) -> None:

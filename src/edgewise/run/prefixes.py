@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from edgewise.errors import EdgewiseError, UnsupportedError
 from edgewise.run.prefix_files import PrefixFiles
@@ -18,7 +18,9 @@ from edgewise.run.prefix_files import PrefixFiles
 if TYPE_CHECKING:
     from edgewise.runtimes.protocol import Engine
 
-__all__ = ["PrefixCache"]
+__all__ = ["PrefixCache", "shared_length"]
+
+Tokens = TypeVar("Tokens", list[int], tuple[int, ...])
 
 # Below this, evaluating again costs less than looking after a state.
 _TOKENS_MIN: Final = 32
@@ -97,15 +99,11 @@ class PrefixCache:
             self._evict()
         return list(key)
 
-    def flush(self) -> None:
-        """Forget what is in memory; what was written stays on disk."""
-        self._states.clear()
-
     @staticmethod
     def _best(keys: object, wanted: tuple[int, ...]) -> tuple[tuple[int, ...] | None, int]:
         best: tuple[tuple[int, ...] | None, int] = (None, 0)
         for key in keys:  # type: ignore[attr-defined]
-            shared = _shared(key, wanted)
+            shared = shared_length(key, wanted)
             if shared > best[1]:
                 best = (key, shared)
         return best
@@ -123,15 +121,18 @@ class PrefixCache:
             self._states.popitem(last=False)
 
 
-def _shared(key: tuple[int, ...], wanted: tuple[int, ...]) -> int:
-    # The last token of a prompt is always evaluated, so no more than that is of use.
-    most = min(len(key), len(wanted) - 1)
-    if key[:most] == wanted[:most]:
+def shared_length(held: Tokens, wanted: Tokens) -> int:
+    """Return how many tokens of a prompt need not be evaluated when ``held`` is in the cache.
+
+    The prompt's last token is always evaluated: its logits are what comes next.
+    """
+    most = min(len(held), len(wanted) - 1)
+    if held[:most] == wanted[:most]:
         return most
     low, high = 0, most  # the first difference, by halves: comparing slices needs no interpreter
     while high - low > 1:
         middle = (low + high) // 2
-        if key[low:middle] == wanted[low:middle]:
+        if held[low:middle] == wanted[low:middle]:
             low = middle
         else:
             high = middle

@@ -24,6 +24,7 @@ from edgewise.serve.bodies import (
     ToolMessage,
     UserMessage,
 )
+from edgewise.serve.bodies_responses import ResponseBody
 
 __all__ = [
     "chat_request",
@@ -31,9 +32,22 @@ __all__ = [
     "completion_requests",
     "contradiction",
     "function_tool",
+    "require_partners",
     "schema_structure",
     "stops",
 ]
+
+
+def require_partners(body: ChatBody | ResponseBody) -> None:
+    """Refuse a parameter that says nothing without another one.
+
+    Raises:
+        InputError: there is one.
+    """
+    if body.stream_options is not None and not body.stream:
+        raise contradiction("stream_options", "stream_options goes with stream")
+    if body.tool_choice is not None and not body.tools:
+        raise contradiction("tool_choice", "tool_choice goes with tools")
 
 
 def chat_request(body: ChatBody) -> Request:
@@ -44,10 +58,7 @@ def chat_request(body: ChatBody) -> Request:
     """
     if body.top_logprobs is not None and not body.logprobs:
         raise contradiction("top_logprobs", "top_logprobs needs logprobs to be true")
-    if body.stream_options is not None and not body.stream:
-        raise contradiction("stream_options", "stream_options goes with stream")
-    if body.tool_choice is not None and not body.tools:
-        raise contradiction("tool_choice", "tool_choice goes with tools")
+    require_partners(body)
     limits = {body.max_tokens, body.max_completion_tokens} - {None}
     if len(limits) > 1:
         raise contradiction("max_tokens", "max_tokens and max_completion_tokens differ")

@@ -14,7 +14,13 @@ from edgewise.core.structure import Structure, StructureKind
 from edgewise.core.tools import Tool, ToolCall, ToolChoice
 from edgewise.run.messages import Chunk
 from edgewise.serve.about import about
-from edgewise.serve.asking import common_fields, contradiction, function_tool, schema_structure
+from edgewise.serve.asking import (
+    common_fields,
+    contradiction,
+    function_tool,
+    require_partners,
+    schema_structure,
+)
 from edgewise.serve.bodies_responses import (
     FunctionCallItem,
     FunctionOutputItem,
@@ -52,10 +58,7 @@ def response_request(body: ResponseBody) -> Request:
     """
     if body.top_logprobs is not None and not body.include:
         raise contradiction("top_logprobs", "top_logprobs needs message.output_text.logprobs")
-    if body.stream_options is not None and not body.stream:
-        raise contradiction("stream_options", "stream_options goes with stream")
-    if body.tool_choice is not None and not body.tools:
-        raise contradiction("tool_choice", "tool_choice goes with tools")
+    require_partners(body)
     messages = [Message(role="system", content=body.instructions)] if body.instructions else []
     return Request(
         messages=(*messages, *_messages(body.input)),

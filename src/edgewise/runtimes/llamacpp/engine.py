@@ -19,6 +19,7 @@ import numpy as np
 
 from edgewise.core.recipe import RunConfig
 from edgewise.errors import AdapterError, IntegrityError, ResourceError, UnsupportedError
+from edgewise.runtimes.llamacpp.footprint import VERIFY_ROWS
 from edgewise.runtimes.llamacpp.formats import KV_TYPES
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library
 from edgewise.runtimes.llamacpp.report import memory_report, partition_report
@@ -27,10 +28,7 @@ from edgewise.runtimes.protocol import CancelledError
 from edgewise.runtimes.reports import MemoryReport, PartitionReport
 from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
 
-__all__ = ["VERIFY_ROWS", "FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]
-
-# Tokens of one step whose logits can be had, for models that can verify.
-VERIFY_ROWS = 16
+__all__ = ["FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]
 
 _Logits = np.ndarray[Any, np.dtype[np.float32]]
 

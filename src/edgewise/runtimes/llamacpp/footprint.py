@@ -16,12 +16,13 @@ from edgewise.models.architecture import ModelShape
 from edgewise.runtimes.footprint import kv_element_bytes
 from edgewise.runtimes.reports import Footprint
 
-__all__ = ["footprint"]
+__all__ = ["VERIFY_ROWS", "footprint"]
 
 _CELL_PAD = 256
 _F32_BYTES = 4
-# Rows of logits that the engine of a model without sliding windows reserves (see `engine`).
-_VERIFY_ROWS = 16
+# Rows of logits that the engine of a model without sliding windows reserves: the most tokens of one
+# step whose logits can be had.
+VERIFY_ROWS = 16
 _KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32}
 
 # The worker with Python, numpy, the bindings and the template engine, before a model.
@@ -96,7 +97,7 @@ def _workspace(shape: ModelShape, config: RunConfig) -> int:
     if not config.flash_attention:
         attention += heads * batch * cells * _F32_BYTES
         converted = heads * batch * cells * 2  # scores as f16 for the product with the values
-    rows = 1 if any(shape.is_sliding) else min(_VERIFY_ROWS, batch)
+    rows = 1 if any(shape.is_sliding) else min(VERIFY_ROWS, batch)
     logits = rows * shape.vocab_size * _F32_BYTES
     return int(logits + masks + max(feed_forward, attention, logits) + converted)
 
