@@ -68,6 +68,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         artifact_name: File name of the artifact in the bundle.
         notice: Licence notice of the model.
         evidence: Digests of the evidence that led to activation.
+        draft_name: File name of the draft model's artifact; empty where there is none.
     """
 
     schema_version: int = 1
@@ -78,6 +79,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     artifact_name: str
     notice: str
     evidence: tuple[str, ...] = ()
+    draft_name: str = ""
 
     def __post_init__(self) -> None:
         identity = self.deployment.text
@@ -89,7 +91,14 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 "bundle-text-mismatch",
                 "the bundle's template or special tokens are not those of its fingerprint",
             )
-        if self.artifact_name in _TAKEN_NAMES or any(c in "/\\:\0" for c in self.artifact_name):
+        names = [self.artifact_name]
+        if self.deployment.draft is not None or self.draft_name:
+            names.append(self.draft_name)
+            if self.deployment.draft is None or self.draft_name == self.artifact_name:
+                raise IntegrityError(
+                    "bundle-invalid", "the bundle's draft model is not that of its fingerprint"
+                )
+        if any(name in _TAKEN_NAMES or any(c in "/\\:\0" for c in name) for name in names):
             raise IntegrityError("bundle-invalid", "the bundle's artifact name is not a file name")
 
     @property

@@ -20,6 +20,7 @@ __all__ = [
     "ComputeIdentity",
     "Deployment",
     "Difference",
+    "DraftIdentity",
     "EnvironmentIdentity",
     "ExportIdentity",
     "PolicyIdentity",
@@ -100,6 +101,17 @@ class EnvironmentIdentity(_Part, frozen=True, kw_only=True):
     device_class: str
 
 
+class DraftIdentity(_Part, frozen=True, kw_only=True):
+    """The draft model beside the model: where it came from, what was made of it, and the bytes.
+
+    It is run by the run configuration of the model itself.
+    """
+
+    checkpoint: CheckpointIdentity
+    recipe: Recipe
+    artifact: ArtifactIdentity
+
+
 class PolicyIdentity(_Part, frozen=True, kw_only=True):
     """Routing, context and sampling policies, by version or digest."""
 
@@ -109,7 +121,11 @@ class PolicyIdentity(_Part, frozen=True, kw_only=True):
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything the fingerprint covers. ``adapters`` holds merged adapter digests, in order."""
+    """Everything the fingerprint covers. ``adapters`` holds merged adapter digests, in order.
+
+    ``draft`` is left out of the fingerprint where there is none, so that those from before this
+    field stay.
+    """
 
     schema_version: int = 2
     checkpoint: CheckpointIdentity
@@ -122,28 +138,51 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     compute: ComputeIdentity
     environment: EnvironmentIdentity
     policy: PolicyIdentity
+    draft: DraftIdentity | None = None
 
     @property
     def fingerprint(self) -> str:
         """Return the deployment fingerprint, 64 hex digits."""
-        return digest_of(self)
+        return digest_of(self.identity)
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """Return the facts whose canonical JSON the fingerprint is the digest of."""
+        facts: dict[str, Any] = msgspec.to_builtins(self, str_keys=True)
+        config = facts["compute"]["run_config"]
+        # A field that came later counts where it is used: older fingerprints stay what they were.
+        if config["parallel"] == 1:
+            del config["parallel"]
+        if facts["draft"] is None:
+            del facts["draft"]
+        return facts
 
 
-_EVIDENCE = ("parity", "smoke", "quality", "tuning", "bench", "memory")
+_EVIDENCE = ("parity", "smoke", "quality", "tuning", "bench", "memory", "calibration")
 
 # Which evidence a change in a section invalidates, and why in words.
 _INVALIDATES: dict[str, tuple[tuple[str, ...], str]] = {
     "schema_version": (_EVIDENCE, "the meaning of the fields changed"),
     "checkpoint": (_EVIDENCE, "other weights"),
-    "text": (("parity", "smoke", "quality"), "the model reads other tokens"),
+    "text": (("parity", "smoke", "quality", "calibration"), "the model reads other tokens"),
     "adapters": (_EVIDENCE, "other weights"),
-    "export": (("parity", "smoke", "quality", "bench", "memory"), "another graph"),
+    "export": (
+        ("parity", "smoke", "quality", "bench", "memory", "calibration"),
+        "another graph",
+    ),
     "recipe": (_EVIDENCE, "another quantisation"),
     "artifact": (_EVIDENCE, "other bytes"),
     "runtime": (_EVIDENCE, "other kernels"),
-    "compute": (("parity", "smoke", "tuning", "bench", "memory"), "another compute policy"),
-    "environment": (("parity", "smoke", "tuning", "bench", "memory"), "another kind of device"),
-    "policy": (("smoke", "quality"), "requests are handled otherwise"),
+    "compute": (
+        ("parity", "smoke", "tuning", "bench", "memory", "calibration"),
+        "another compute policy",
+    ),
+    "environment": (
+        ("parity", "smoke", "tuning", "bench", "memory", "calibration"),
+        "another kind of device",
+    ),
+    "policy": (("smoke", "quality", "calibration"), "requests are handled otherwise"),
+    "draft": (("smoke", "bench", "memory"), "tokens are guessed otherwise"),
 }
 
 

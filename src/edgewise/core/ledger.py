@@ -10,7 +10,24 @@ import msgspec
 
 from edgewise.core.quantity import Estimated, Known, Quantity, Unknown
 
-__all__ = ["MemoryLedger"]
+__all__ = ["DraftMemory", "MemoryLedger"]
+
+
+class DraftMemory(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a draft model takes beside the model whose tokens it guesses, in bytes."""
+
+    weights_bytes: Quantity
+    kv_cache_bytes: Quantity
+    workspace_bytes: Quantity
+
+    @property
+    def lines(self) -> dict[str, Quantity]:
+        """Return the lines by name."""
+        return {
+            "draft_weights_bytes": self.weights_bytes,
+            "draft_kv_cache_bytes": self.kv_cache_bytes,
+            "draft_workspace_bytes": self.workspace_bytes,
+        }
 
 
 class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,6 +40,7 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         runtime_bytes: The worker process before a model is loaded.
         app_bytes: The process that hosts the session.
         budget_bytes: What the tier or this device gives the feature.
+        draft: What a draft model takes besides, where there is one.
     """
 
     weights_bytes: Quantity
@@ -31,16 +49,18 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     runtime_bytes: Quantity
     app_bytes: Quantity
     budget_bytes: Quantity
+    draft: DraftMemory | None = None
 
     @property
     def lines(self) -> dict[str, Quantity]:
-        """Return the five lines that add up to the peak, by field name."""
+        """Return the lines that add up to the peak, by name."""
         return {
             "weights_bytes": self.weights_bytes,
             "kv_cache_bytes": self.kv_cache_bytes,
             "workspace_bytes": self.workspace_bytes,
             "runtime_bytes": self.runtime_bytes,
             "app_bytes": self.app_bytes,
+            **({} if self.draft is None else self.draft.lines),
         }
 
     @property
@@ -52,7 +72,7 @@ class MemoryLedger(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         known: list[Known] = [q for q in self.lines.values() if not isinstance(q, Unknown)]
         return Estimated(
             value=sum(int(line.number) for line in known),
-            source="weights + kv_cache + workspace + runtime + app",
+            source=" + ".join(name.removesuffix("_bytes") for name in self.lines),
         )
 
     @property

@@ -13,14 +13,17 @@ from typing import Any, TypeAlias
 import msgspec
 
 from edgewise.core.quantity import Quantity
+from edgewise.core.signals import Escalation, Signals
 from edgewise.core.tools import ToolCall
 
 __all__ = [
     "Completed",
+    "ConsentNeeded",
     "Declined",
     "Event",
     "Failed",
     "FinishReason",
+    "GuessSource",
     "Outcome",
     "Provenance",
     "Route",
@@ -49,13 +52,41 @@ class RuleResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     reason: str
 
 
+class ConsentNeeded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What somebody has to allow, or has allowed, for a request to leave: this and nothing else.
+
+    Attributes:
+        feature: The feature that asks.
+        data_class: The class of the data that would leave.
+        destination: Where it would go.
+        purpose: Why, as the policy declares it.
+    """
+
+    feature: str
+    data_class: str
+    destination: str
+    purpose: str
+
+
 class RouteDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The route and every rule that led to it, in the order they were tried."""
+    """The route and every rule that led to it, in the order they were tried.
+
+    Attributes:
+        destination: Where it goes on the route ``cloud``; empty otherwise.
+        consent: What somebody would have to allow for it to go there: the consent that is used
+            on the route ``cloud``, the one that is missing on ``decline``, and on ``local`` where
+            a destination would be wanted and consent is all that is missing.
+        task: Task class that it was made for: the request's own, or the one that was found where
+            the request left it open; empty where none was.
+    """
 
     route: Route
     reasons: tuple[str, ...]
     rules: tuple[RuleResult, ...]
     policy_version: str
+    destination: str = ""
+    consent: ConsentNeeded | None = None
+    task: str = ""
 
 
 class FinishReason(StrEnum):
@@ -111,15 +142,36 @@ class TokenLogprob(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     top: tuple[tuple[int, bytes, float], ...] = ()
 
 
+class GuessSource(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one way of guessing came to.
+
+    Attributes:
+        source: ``lookup``, in what was said before; ``draft``, by a draft model.
+        guessed: Tokens that were guessed and verified.
+        accepted: Those of them that stand in the answer.
+        steps: Verifying passes.
+        drafted: Tokens that a draft model thought of, also those not worth verifying.
+        off: Why it guessed nothing, or no more; empty when it did to the end.
+    """
+
+    source: str
+    guessed: int
+    accepted: int
+    steps: int
+    drafted: int = 0
+    off: str = ""
+
+
 class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What guessing ahead came to.
 
     Attributes:
-        method: How tokens were guessed, e.g. ``prompt-lookup``.
+        method: How tokens were guessed: ``prompt-lookup``, or ``prompt-lookup+draft``.
         guessed: Tokens that were guessed and verified.
         accepted: Those of them that stand in the answer.
         steps: Verifying passes.
         off: Why there was no guessing any more, when it was given up; empty when it was not.
+        sources: The same by where the guesses came from.
     """
 
     method: str
@@ -127,6 +179,7 @@ class Speculation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     accepted: int
     steps: int
     off: str = ""
+    sources: tuple[GuessSource, ...] = ()
 
 
 class Timings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -177,6 +230,8 @@ class Completed(
         logprobs: Its tokens, where they were asked for.
         prompt_logprobs: The prompt's tokens, where they were asked for.
         speculation: What guessing ahead came to, where it was done.
+        signals: How sure the model was, where that was asked for.
+        escalation: What a calibration makes of them, where the policy escalates the task.
     """
 
     text: str
@@ -190,6 +245,8 @@ class Completed(
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     speculation: Speculation | None = None
+    signals: Signals | None = None
+    escalation: Escalation | None = None
 
 
 class Declined(

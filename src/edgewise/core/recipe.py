@@ -17,14 +17,19 @@ _COUNT_MAX = 2**31
 
 
 class KvType(StrEnum):
-    """Element format of the KV cache. ``Q8_0`` is llama.cpp's; the ``U`` ones have zero points."""
+    """Element format of the KV cache. ``Q``: llama.cpp's blocks; ``U``: with zero points.
+
+    ``FP8`` is for adapters to come: no runtime here has it on a CPU (docs/kv-cache.md).
+    """
 
     F16 = "f16"
     Q8_0 = "q8_0"
+    Q4_0 = "q4_0"
     BF16 = "bf16"
     F32 = "f32"
     U8 = "u8"
     U4 = "u4"
+    FP8 = "fp8"
 
     @classmethod
     def parse(cls, text: str) -> KvType:
@@ -117,6 +122,8 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         huge_pages: Whether the worker asks its allocator for transparent huge pages.
         batch_tokens: Most tokens one prefill step takes (llama.cpp's ``n_batch`` and
             ``n_ubatch``); it bounds the workspace and how soon a prefill can be cancelled.
+        parallel: Requests that are answered at once, each with a whole context of its own. 1 is
+            left out of the fingerprint, so that those from before this field stay.
         hints: Settings in the runtime's own terms, e.g. a precision hint. An engine refuses one
             that it does not know.
     """
@@ -128,10 +135,11 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     load_mode: LoadMode = LoadMode.MMAP
     huge_pages: bool = False
     batch_tokens: int = 128
+    parallel: int = 1
     hints: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        for name in ("context_length", "threads", "batch_tokens"):
+        for name in ("context_length", "threads", "batch_tokens", "parallel"):
             if not 1 <= getattr(self, name) <= _COUNT_MAX:
                 raise InputError(
                     "run-config-invalid",
@@ -139,7 +147,7 @@ class RunConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
                     context={"field": name},
                     hint=f"choose {name} within that range",
                 )
-        if self.kv_type is KvType.Q8_0 and not self.flash_attention:
+        if self.kv_type in {KvType.Q8_0, KvType.Q4_0} and not self.flash_attention:
             raise InputError(
                 "kv-type-needs-flash-attention",
                 f"a {self.kv_type} value cache needs the fused attention kernel",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from enum import StrEnum
 
 import msgspec
@@ -25,6 +26,7 @@ __all__ = [
 DEFAULT_MAX_TOKENS = 512
 LOGPROBS_MAX = 20
 
+_NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 # What a 32-bit runtime can count, and what a timer can wait for (about 31 years).
 _COUNT_MAX = 2**31
 _DEADLINE_MAX_S = 1e9
@@ -184,7 +186,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         sampling: How tokens are chosen.
         stop: Texts that end the answer; the text itself is not part of the answer.
         deadline_s: Seconds from submission until the answer is cut off; ``None`` for no limit.
-        data_class: How far the content may travel.
+        data_class: How far the content may travel: a :class:`DataClass`, or one that the policy
+            defines. One that it does not know is declined.
         task: Task class the policy may refer to.
         context_policy: What happens to a conversation that does not fit.
         structure: What the answer has to look like.
@@ -192,6 +195,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         tool_choice: Whether it may, must or must not.
         logprobs: Report each token's log-probability, and that many of its likeliest rivals'.
         echo: Report the prompt's own tokens too; with ``prompt`` and ``logprobs`` only.
+        signals: Report how sure the model was (:class:`~edgewise.core.signals.Signals`).
         speculate: Whether guessed tokens may be verified several at a time.
     """
 
@@ -201,7 +205,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     sampling: Sampling = Sampling()
     stop: tuple[str, ...] = ()
     deadline_s: float | None = None
-    data_class: DataClass = DataClass.LOCAL_ONLY
+    data_class: str = DataClass.LOCAL_ONLY
     task: str = "chat"
     context_policy: ContextPolicy = ContextPolicy.REJECT
     structure: Structure | None = None
@@ -209,6 +213,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     tool_choice: ToolChoice = ToolChoice()
     logprobs: int | None = None
     echo: bool = False
+    signals: bool = False
     speculate: bool = True
 
     def __post_init__(self) -> None:
@@ -219,7 +224,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             sampling=Sampling,
             stop=tuple,
             deadline_s=(float, type(None)),
-            data_class=DataClass,
+            data_class=str,
             task=str,
             prompt=(str, tuple, type(None)),
             context_policy=ContextPolicy,
@@ -228,6 +233,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             tool_choice=ToolChoice,
             logprobs=(int, type(None)),
             echo=bool,
+            signals=bool,
             speculate=bool,
         )
         if self.prompt is None:
@@ -261,6 +267,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for text in self.stop:
             _require_text(text, "a stop text")
         _require_text(self.task, "the task class")
+        _require(
+            _NAME.fullmatch(self.data_class) is not None,
+            "data_class",
+            self.data_class,
+            "a name of lower-case letters, digits and hyphens, at most 64",
+        )
 
     def _check_messages(self) -> None:
         for message in self.messages:
@@ -294,14 +306,17 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         if len(set(names)) != len(names):
             raise _contradiction("two tools have the same name")
         if self.tool_choice.mode == "required" and not self.tools:
-            raise _contradiction("a tool call is required and no tool is given")
+            raise _contradiction("a tool call is required and no tool is given", "give the tools")
         if self.tool_choice.name is not None and self.tool_choice.name not in names:
-            raise _contradiction(f"there is no tool called {self.tool_choice.name!r}")
+            raise _contradiction(
+                f"there is no tool called {self.tool_choice.name!r}",
+                f"name one of: {', '.join(names) or 'none is given'}",
+            )
         if self.structure is not None and self.tools and self.tool_choice.mode != "none":
             raise _contradiction("an answer of a given structure cannot be a tool call as well")
 
 
-def _contradiction(why: str) -> InputError:
-    return InputError(
-        "request-contradiction", why, hint="leave one of the two out; see edgewise.Request"
-    )
+def _contradiction(
+    why: str, hint: str = "leave one of the two out; see edgewise.Request"
+) -> InputError:
+    return InputError("request-contradiction", why, hint=hint)

@@ -12,7 +12,14 @@ import msgspec
 
 from edgewise.core.quantity import Quantity, Unknown
 
-__all__ = ["DeviceState", "MemoryState", "PowerState", "StorageState", "ThermalState"]
+__all__ = [
+    "DeviceState",
+    "LinkState",
+    "MemoryState",
+    "PowerState",
+    "StorageState",
+    "ThermalState",
+]
 
 
 class MemoryState(StrEnum):
@@ -51,6 +58,20 @@ class ThermalState(StrEnum):
     UNKNOWN = "unknown"
 
 
+class LinkState(StrEnum):
+    """State of the network, as far as a server outside can be reached over it.
+
+    ``CAPTIVE``: something answers in its place, e.g. a login page. ``WEAK``: connections break or
+    hang.
+    """
+
+    ONLINE = "online"
+    WEAK = "weak"
+    CAPTIVE = "captive"
+    OFFLINE = "offline"
+    UNKNOWN = "unknown"
+
+
 class DeviceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One reading of the live signals.
 
@@ -62,6 +83,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         storage: Storage headroom.
         power: Battery state.
         thermal: Thermal state.
+        link: State of the network; nobody looks unless something may leave.
         sources: Where each enum came from, by field name.
     """
 
@@ -71,4 +93,5 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     storage: StorageState = StorageState.UNKNOWN
     power: PowerState = PowerState.UNKNOWN
     thermal: ThermalState = ThermalState.UNKNOWN
+    link: LinkState = LinkState.UNKNOWN
     sources: dict[str, str] = {}

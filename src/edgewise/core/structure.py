@@ -45,6 +45,13 @@ class Structure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     choices: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        kind: object = self.kind  # msgspec checks what it decodes, not what Python makes
+        source: object = self.source
+        if not isinstance(kind, StructureKind):
+            raise _invalid(f"its kind is of type {type(kind).__name__}; it must be StructureKind")
+        if not isinstance(source, str):
+            found = type(source).__name__
+            raise _invalid(f"its source is of type {found}; it must be text, a schema as JSON text")
         if (self.kind is StructureKind.CHOICE) != bool(self.choices):
             raise _invalid("choices belong to the kind 'choice', which needs at least one")
         if len(self.choices) > _CHOICES_MAX or not all(self.choices):

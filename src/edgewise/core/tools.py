@@ -28,12 +28,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     parameters: str = '{"type": "object", "properties": {}}'
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise InputError(
-                "tool-invalid",
-                f"a tool is called {self.name[:80]!r}",
-                hint="use 1 to 64 letters, digits, dots, dashes and underscores",
-            )
+        _check_name(self.name)
         try:
             schema = msgspec.json.decode(self.parameters)
         except (msgspec.DecodeError, RecursionError):
@@ -52,10 +47,14 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     Attributes:
         mode: ``auto``, ``none``, or ``required``.
         name: With ``required``: the tool that has to be called.
+        parallel: Whether an answer may hold several calls. ``None``: where the model is free it
+            may, where it must call it makes one, since a small model that is held to calls
+            repeats itself.
     """
 
     mode: str = "auto"
     name: str | None = None
+    parallel: bool | None = None
 
     def __post_init__(self) -> None:
         known = self.mode in {"auto", "none", "required"}
@@ -66,10 +65,33 @@ class ToolChoice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
                 hint="use auto, none or required; a name goes with required",
             )
 
+    @property
+    def forces_one(self) -> bool:
+        """Return whether exactly one call has to be made."""
+        return self.mode == "required" and not self.parallel
+
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A call that a model made. ``arguments`` is JSON text, valid against the tool's schema."""
+    """A call that a model made.
+
+    Attributes:
+        id: What the answer to it refers to.
+        name: The tool's: 1 to 64 letters, digits, dots, dashes and underscores.
+        arguments: JSON text, valid against the tool's schema.
+    """
 
     id: str
     name: str
     arguments: str
+
+    def __post_init__(self) -> None:
+        _check_name(self.name)
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise InputError(
+            "tool-invalid",
+            f"a tool is called {name[:80]!r}",
+            hint="use 1 to 64 letters, digits, dots, dashes and underscores",
+        )

@@ -21,9 +21,11 @@ __all__ = [
     "cpu_quota",
     "cpu_throttle",
     "find_group",
+    "limit_of",
     "memory_headroom",
     "memory_limit",
     "memory_pressure_ratio",
+    "pressure_ratio",
     "pressure_some_ratio",
     "read_container",
     "under_oom",
@@ -147,9 +149,15 @@ def _memory_limits(root: Path, group: Group) -> Iterator[tuple[int, str]]:
     names = ("memory.limit_in_bytes",) if group.version == 1 else ("memory.max", "memory.high")
     for folder in group.levels():
         for name in names:
-            limit = read_int(root, f"{folder}/{name}")  # `max` is no integer: no limit
-            if limit is not None and 0 <= limit < _NO_LIMIT_BYTES:
+            limit = limit_of(root, f"{folder}/{name}")
+            if limit is not None:
                 yield limit, folder
+
+
+def limit_of(root: Path, path: str) -> int | None:
+    """Return the limit in bytes that a file of a control group sets, or ``None``."""
+    limit = read_int(root, path)  # `max` is no integer: no limit
+    return limit if limit is not None and 0 <= limit < _NO_LIMIT_BYTES else None
 
 
 def cpu_quota(root: Path) -> Quantity:
@@ -194,8 +202,18 @@ def memory_pressure_ratio(root: Path) -> float | None:
 
 def pressure_some_ratio(text: str | None) -> float | None:
     """Return ``some avg10`` of a pressure-stall file as a ratio from 0 to 1, or ``None``."""
+    return pressure_ratio(text, "some")
+
+
+def pressure_ratio(text: str | None, kind: str) -> float | None:
+    """Return ``avg10`` of a pressure-stall file as a ratio from 0 to 1, or ``None``.
+
+    Args:
+        text: The file's text, or ``None``.
+        kind: ``some`` (a task waited) or ``full`` (all of them did).
+    """
     for line in (text or "").splitlines():
-        if line.startswith("some "):
+        if line.startswith(f"{kind} "):
             fields = dict(p.split("=", 1) for p in line.split()[1:] if "=" in p)
             try:
                 percent = float(fields.get("avg10", ""))

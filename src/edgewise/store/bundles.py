@@ -40,20 +40,23 @@ class BundleStore:
         when not, so that setting a model up again heals what was damaged.
 
         Raises:
-            IntegrityError: the artifact blob is missing.
+            IntegrityError: the artifact's blob, or a draft model's, is missing.
             ResourceError: the home cannot be written.
         """
         folder = self._home.root / "bundles" / bundle.fingerprint
         if self._intact(bundle):
             return folder
-        blob = trees.path_of(self._home, bundle.deployment.artifact.sha256)
-        if not blob.exists():
+        blobs = {
+            name: trees.path_of(self._home, sha256) for name, sha256 in _artifacts(bundle).items()
+        }
+        if not all(blob.exists() for blob in blobs.values()):
             raise IntegrityError("blob-missing", "the bundle's artifact is not in the store")
         self._home.folder("bundles")
         manifest = canonical_json(bundle)
         with self._home.work_folder() as work:
             try:
-                _link(blob, work / bundle.artifact_name)
+                for name, blob in blobs.items():
+                    _link(blob, work / name)
                 for name, data in (
                     (_TEMPLATE, bundle.text.template_source.encode()),
                     (_NOTICE, bundle.notice.encode()),
@@ -154,8 +157,10 @@ class BundleStore:
         except (IntegrityError, OSError):
             return False
         wanted = [found.text.template_source.encode(), found.notice.encode()]
-        expected = bundle.deployment.artifact.sha256
-        return beside == wanted and trees.digest_matches(self.artifact(found), expected)
+        return beside == wanted and all(
+            trees.digest_matches(folder / name, expected)
+            for name, expected in _artifacts(bundle).items()
+        )
 
     def _read(self, fingerprint: str) -> Bundle:
         path = self._home.root / "bundles" / fingerprint / _MANIFEST
@@ -178,6 +183,14 @@ class BundleStore:
                 hint=_NOT_ACTIVE_HINT,
             )
         return bundle
+
+
+def _artifacts(bundle: Bundle) -> dict[str, str]:
+    """Return the digest of each artifact by its name in the bundle."""
+    found = {bundle.artifact_name: bundle.deployment.artifact.sha256}
+    if bundle.deployment.draft is not None:
+        found[bundle.draft_name] = bundle.deployment.draft.artifact.sha256
+    return found
 
 
 def _bad_pointer(path: Path, what: str) -> IntegrityError:

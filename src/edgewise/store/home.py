@@ -7,6 +7,7 @@ Layout, under ``EDGEWISE_HOME`` (or the platform's data folder):
     checkpoints/<sha256>.json    where a blob came from
     bundles/<fingerprint>/       complete sets that are activated together
     evidence/<sha256>.json       append-only
+    state.sqlite                 consents, queue, receipts
     active                       fingerprint of the active bundle
 
 Invariants: a file under a final name is complete and synced; two processes may use one home;

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.core.values import DEPLOYMENT, TEXT, UNKNOWN, bundle, evidence, size
+from tests.unit.core.values import DEPLOYMENT, DRAFT, TEXT, UNKNOWN, bundle, evidence, size
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.canonical import canonical_json
@@ -47,6 +47,21 @@ def test_text_that_is_not_the_fingerprints(change: dict[str, Any]) -> None:
     with pytest.raises(IntegrityError) as caught:
         bundle(text=msgspec.structs.replace(TEXT, **change))
     assert caught.value.code == "bundle-text-mismatch"
+
+
+@pytest.mark.parametrize(
+    "name", ["", "model.gguf", "..", "manifest.json", "a/b", "NOTICE.txt"], ids=repr
+)
+def test_a_draft_has_a_file_name_of_its_own(name: str) -> None:
+    drafted = msgspec.structs.replace(DEPLOYMENT, draft=DRAFT)
+    assert bundle(deployment=drafted, draft_name="draft.gguf").draft_name == "draft.gguf"
+    with pytest.raises(IntegrityError, match="bundle-invalid"):
+        bundle(deployment=drafted, draft_name=name)
+
+
+def test_a_draft_that_the_fingerprint_does_not_know() -> None:
+    with pytest.raises(IntegrityError, match="bundle-invalid"):
+        bundle(draft_name="draft.gguf")
 
 
 def test_moving_text_between_fields_is_noticed() -> None:

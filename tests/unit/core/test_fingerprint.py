@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.core.values import DEPLOYMENT
+from tests.unit.core.values import DEPLOYMENT, DRAFT
 
 from edgewise.core import fingerprint
 from edgewise.core.canonical import canonical_json
@@ -56,6 +56,7 @@ LEAVES = {
     "compute.run_config.load_mode",
     "compute.run_config.huge_pages",
     "compute.run_config.batch_tokens",
+    "compute.run_config.parallel",
     "compute.run_config.hints",
     "environment.os_build",
     "environment.abi",
@@ -65,7 +66,7 @@ LEAVES = {
     "policy.sampling",
 }
 
-EVERYTHING = {"parity", "smoke", "quality", "tuning", "bench", "memory"}
+EVERYTHING = {"parity", "smoke", "quality", "tuning", "bench", "memory", "calibration"}
 SPARED = {
     "schema_version": set(),
     "checkpoint": set(),
@@ -78,6 +79,7 @@ SPARED = {
     "compute": {"quality"},
     "environment": {"quality"},
     "policy": {"parity", "tuning", "bench", "memory"},
+    "draft": {"parity", "quality", "tuning", "calibration"},
 }
 
 
@@ -118,11 +120,41 @@ def changed(path: str) -> Deployment:
 def test_golden() -> None:
     """A failure here means that every stored bundle and evidence has lost its identity."""
     assert DEPLOYMENT.fingerprint == GOLDEN
-    assert hashlib.sha256(canonical_json(DEPLOYMENT)).hexdigest() == GOLDEN
+    assert hashlib.sha256(canonical_json(DEPLOYMENT.identity)).hexdigest() == GOLDEN
+
+
+def test_a_manifest_from_before_several_requests_and_drafts_keeps_its_fingerprint() -> None:
+    data = msgspec.to_builtins(DEPLOYMENT)
+    del data["compute"]["run_config"]["parallel"]
+    del data["draft"]
+    older = msgspec.convert(data, type=Deployment)
+    assert older == DEPLOYMENT
+    assert hashlib.sha256(canonical_json(data)).hexdigest() == older.fingerprint == GOLDEN
 
 
 def test_these_are_all_leaves() -> None:
-    assert set(leaves(msgspec.to_builtins(DEPLOYMENT))) == LEAVES
+    assert set(leaves(msgspec.to_builtins(DEPLOYMENT))) == LEAVES | {"draft"}
+
+
+def test_a_draft_model_makes_another_deployment_by_each_of_its_facts() -> None:
+    drafted = msgspec.structs.replace(DEPLOYMENT, draft=DRAFT)
+    data = msgspec.to_builtins(DRAFT)
+    others = [
+        {**data, "recipe": {**data["recipe"], "weights": "q8_0"}},
+        {**data, "artifact": {**data["artifact"], "sha256": "3" * 64}},
+        {**data, "checkpoint": {**data["checkpoint"], "revision": "3"}},
+    ]
+    prints = {DEPLOYMENT.fingerprint, drafted.fingerprint}
+    for other in others:
+        part = msgspec.convert(other, type=type(DRAFT))
+        prints.add(msgspec.structs.replace(DEPLOYMENT, draft=part).fingerprint)
+    assert len(prints) == 5
+    found = diff(DEPLOYMENT, drafted)
+    assert {one.field.partition(".")[0] for one in found} == {"draft"}
+    assert {one.field for one in found} >= {"draft.artifact.sha256", "draft.recipe.weights"}
+    assert {one.before for one in found} == {None}
+    for one in found:
+        assert set(one.invalidates) == EVERYTHING - SPARED["draft"]
 
 
 @pytest.mark.parametrize("path", sorted(LEAVES))

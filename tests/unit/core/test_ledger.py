@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.core.values import UNKNOWN, ledger, size
 
-from edgewise.core.ledger import MemoryLedger
+from edgewise.core.ledger import DraftMemory, MemoryLedger
 from edgewise.core.quantity import Estimated, Measured, Unknown
 
 LINES = ("weights_bytes", "kv_cache_bytes", "workspace_bytes", "runtime_bytes", "app_bytes")
@@ -32,6 +32,23 @@ def test_a_sum_of_measured_lines_is_an_estimate() -> None:
     assert ledger(**dict.fromkeys(LINES, measured)).peak_bytes == Estimated(
         value=5, source="weights + kv_cache + workspace + runtime + app"
     )
+
+
+def test_a_drafts_lines_count_and_are_the_workers() -> None:
+    draft = DraftMemory(weights_bytes=size(9), kv_cache_bytes=size(1), workspace_bytes=size(2))
+    book, without = ledger(draft=draft), ledger()
+    assert tuple(book.lines) == (*LINES, *draft.lines)
+    for total, before in (
+        (book.peak_bytes, without.peak_bytes),
+        (book.worker_bytes, without.worker_bytes),
+    ):
+        assert isinstance(total, Estimated)
+        assert isinstance(before, Estimated)
+        assert total.number == before.number + 12
+    unknown = msgspec.structs.replace(draft, workspace_bytes=UNKNOWN)
+    peak = ledger(draft=unknown).peak_bytes
+    assert isinstance(peak, Unknown)
+    assert "draft_workspace_bytes" in peak.reason
 
 
 @pytest.mark.parametrize("line", LINES)

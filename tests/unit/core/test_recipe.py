@@ -43,7 +43,7 @@ def test_a_quantised_cache_needs_flash_attention() -> None:
 def test_parse_of_kv_types() -> None:
     for kind in KvType:
         assert KvType.parse(str(kind)) is kind
-    for text in ("", "F16", "q4_0", "q8_0 "):
+    for text in ("", "F16", "q4_1", "q8_0 "):
         with pytest.raises(InputError) as caught:
             KvType.parse(text)
         assert caught.value.code == "kv-type-unknown"

@@ -229,7 +229,9 @@ def test_a_tool_may_be_last_and_only_the_assistant_calls() -> None:
     [
         {"kind": StructureKind.JSON_SCHEMA},
         {"kind": StructureKind.JSON, "source": "{}"},
+        {"kind": StructureKind.JSON_SCHEMA, "source": {"type": "object"}},
         {"kind": StructureKind.CHOICE},
+        {"kind": "choice", "choices": ("a",)},
         {"kind": StructureKind.CHOICE, "choices": ("a", "")},
         {"kind": StructureKind.REGEX, "source": "a", "choices": ("a",)},
         {"kind": StructureKind.LARK, "source": "x" * (1 << 20 | 1)},

@@ -14,6 +14,7 @@ from edgewise.core.fingerprint import (
     CheckpointIdentity,
     ComputeIdentity,
     Deployment,
+    DraftIdentity,
     EnvironmentIdentity,
     ExportIdentity,
     PolicyIdentity,
@@ -72,6 +73,12 @@ DEPLOYMENT = Deployment(
     ),
     environment=EnvironmentIdentity(os_build="Linux 6", abi="x86_64", device_class="cpu [avx2]"),
     policy=PolicyIdentity(routing="r@1", context="reject", sampling="per-request"),
+)
+
+DRAFT = DraftIdentity(
+    checkpoint=CheckpointIdentity(reference="file:/d.gguf", revision="2", sha256="1" * 64),
+    recipe=Recipe(name="q4_0", weights="q4_0"),
+    artifact=ArtifactIdentity(format="gguf", sha256="2" * 64, size_bytes=3),
 )
 
 

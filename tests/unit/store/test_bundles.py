@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from tests.unit.core.values import DEPLOYMENT, bundle, with_artifact
+from tests.unit.core.values import DEPLOYMENT, DRAFT, bundle, with_artifact
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.canonical import canonical_json
@@ -367,3 +367,38 @@ def test_what_is_no_small_regular_file_is_refused_and_not_waited_for(
             stream.truncate(1 << 40)
     error = fails(store.active)
     assert isinstance(error, IntegrityError)
+
+
+def with_draft(home: Home, ours: Bundle) -> Bundle:
+    data = b"GGUF and less"
+    path = home.folder("staging", "fetch") / "d"
+    path.write_bytes(data)
+    digest = hashlib.sha256(data).hexdigest()
+    home.adopt(path, digest)
+    artifact = msgspec.structs.replace(DRAFT.artifact, sha256=digest, size_bytes=len(data))
+    draft = msgspec.structs.replace(DRAFT, artifact=artifact)
+    deployment = msgspec.structs.replace(ours.deployment, draft=draft)
+    return msgspec.structs.replace(ours, deployment=deployment, draft_name="draft.gguf")
+
+
+def test_a_draft_model_lies_in_the_bundle_too(store: BundleStore, home: Home, ours: Bundle) -> None:
+    drafted = with_draft(home, ours)
+    folder = store.add(drafted)
+    assert (folder / "draft.gguf").read_bytes() == b"GGUF and less"
+    assert store.artifact(drafted).read_bytes() == ARTIFACT
+    assert store.get(drafted.fingerprint) == drafted
+
+
+def test_a_damaged_draft_model_is_healed(store: BundleStore, home: Home, ours: Bundle) -> None:
+    drafted = with_draft(home, ours)
+    damaged = store.add(drafted) / "draft.gguf"
+    damaged.unlink()
+    damaged.write_bytes(b"GGUF and more")
+    assert (store.add(drafted) / "draft.gguf").read_bytes() == b"GGUF and less"
+
+
+def test_a_missing_draft_model_is_refused(store: BundleStore, home: Home, ours: Bundle) -> None:
+    drafted = with_draft(home, ours)
+    assert drafted.deployment.draft is not None
+    home.blob(drafted.deployment.draft.artifact.sha256).unlink()
+    assert fails(store.add, drafted).code == "blob-missing"
