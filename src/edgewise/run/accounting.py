@@ -92,6 +92,7 @@ def completed(
         logprobs=generated.logprobs,
         prompt_logprobs=generated.prompt_logprobs,
         speculation=generated.speculation,
+        signals=generated.signals,
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from edgewise.core.outcome import Event, FinishReason, Speculation, TokenLogprob
 from edgewise.core.tools import ToolCall
 from edgewise.run.messages import Chunk, GenerateParams, Notice
+from edgewise.run.signals import SignalMeter
 from edgewise.run.stream import TextStream
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class Answer:
         logprobs: Of all tokens, where they were asked for.
         tool_calls: Calls it holds, once it is closed.
         speculation: What guessing came to.
+        meter: Takes the answer's signals, where they were asked for.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Answer:
         self.logprobs: list[TokenLogprob] = []
         self.tool_calls: tuple[ToolCall, ...] = ()
         self.speculation: Speculation | None = None
+        self.meter = SignalMeter() if params.signals else None
         self._stream = TextStream(params.stop)
         self._calls = calls
         self._pending: list[str] = []

@@ -2,8 +2,8 @@
 
 Guesses change nothing but the time: a token stands only when the rules that choose one by one
 would have chosen it, by the same logits. Whether a pass over several tokens gives the same logits
-as passes over single ones, bit by bit, is tried out once for each engine; where it does not,
-nothing is guessed.
+as passes over single ones, bit by bit, is tried out once for each engine and each doubling of the
+cache's length; where it does not, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from edgewise.core.outcome import FinishReason, TokenLogprob
 from edgewise.run.answer import Answer
 from edgewise.run.logprobs import token_logprob
 from edgewise.run.sampler import Sampler
-from edgewise.run.speculation import PassCosts, PromptLookup
+from edgewise.run.speculation import PassCosts
 
 if TYPE_CHECKING:
+    from edgewise.run.guesser import Guesser
     from edgewise.run.structure import Matcher
     from edgewise.runtimes.protocol import Engine, VerifyingEngine
 
@@ -44,20 +45,20 @@ class Decoder:
         cached: list[int],
         *,
         matcher: Matcher | None = None,
-        lookup: PromptLookup | None = None,
+        guesser: Guesser | None = None,
         costs: PassCosts | None = None,
         spelled: dict[int, bytes] | None = None,
     ) -> None:
         """Take what an answer is decoded with.
 
         Args:
-            engine: Evaluates tokens; one with ``verify`` when there is a ``lookup``.
+            engine: Evaluates tokens; one with ``verify`` when there is a ``guesser``.
             end: Tokens that end the answer.
             answer: Takes the tokens.
             cached: What the engine's cache holds; kept up to date.
             matcher: Masks tokens that a structure does not allow.
-            lookup: Guesses tokens.
-            costs: Learns what passes cost; needed with ``lookup``.
+            guesser: Guesses tokens.
+            costs: Learns what passes cost; needed with ``guesser``.
             spelled: Bytes of tokens that the engine spells otherwise.
         """
         self._engine = engine
@@ -65,7 +66,7 @@ class Decoder:
         self._answer = answer
         self._cached = cached
         self._matcher = matcher
-        self._lookup = lookup
+        self._guesser = guesser
         self._costs = costs or PassCosts()
         self._spelled = spelled or {}
         self._evaluated = 0
@@ -84,12 +85,13 @@ class Decoder:
                     token = self._next(token)
         finally:
             answer.stop_clock()
-            if self._lookup is not None:
-                answer.speculation = self._lookup.result()
+            if self._guesser is not None:
+                answer.speculation = self._guesser.result()
+                answer.events += self._guesser.events
 
     @property
     def _plain(self) -> bool:
-        extras = (self._matcher, self._lookup, self._logprobs)
+        extras = (self._matcher, self._guesser, self._logprobs, self._answer.meter)
         return all(extra is None for extra in extras) and not self._spelled
 
     def _run_plain(self, logits: Logits) -> None:
@@ -107,9 +109,14 @@ class Decoder:
             cached.append(token)
 
     def _choose(self, logits: Logits) -> int:
-        token = self._sample(logits if self._matcher is None else self._matcher.mask(logits))
-        if self._logprobs is not None and token not in self._end:
+        allowed = None if self._matcher is None else self._matcher.mask(logits)
+        token = self._sample(logits if allowed is None else allowed)
+        if token in self._end:
+            return token
+        if self._logprobs is not None:
             self._answer.note(self._logprob(logits, token))
+        if self._answer.meter is not None:
+            self._answer.meter.see(logits, allowed, token)
         return token
 
     def _logprob(self, logits: Logits, token: int) -> TokenLogprob:
@@ -123,8 +130,8 @@ class Decoder:
             return False
         if self._matcher is not None:
             self._matcher.accept(token)
-        if self._lookup is not None:
-            self._lookup.extend(token)
+        if self._guesser is not None:
+            self._guesser.extend(token)
         data = self._spelled.get(token)
         wanted = self._answer.take(self._engine.token_bytes(token) if data is None else data)
         if self._matcher is not None and self._matcher.exhausted:
@@ -134,17 +141,20 @@ class Decoder:
 
     def _next(self, token: int) -> int | None:
         """Evaluate a token that was taken; return the next one, ``None`` when all is taken."""
-        guesses = self._guesses()
+        guesses = self._guesses(token)
         if guesses:
             return self._verify(token, guesses)
         return self._choose(self._evaluate(token))
 
-    def _guesses(self) -> list[int]:
-        if self._lookup is None or not self._exact(self._lookup):
+    def _guesses(self, token: int) -> list[int]:
+        if self._guesser is None or not self._exact(self._guesser):
             return []
         engine: VerifyingEngine = self._engine  # type: ignore[assignment]
-        room = engine.context_length - len(self._cached) - 1
-        return self._lookup.guess(min(room, self._answer.left - 1, engine.verify_tokens - 1))
+        size = 1 << len(self._cached).bit_length()  # what was tried out holds below it
+        room = min(engine.context_length, size) - len(self._cached) - 1
+        left = self._answer.left
+        most = min(room, left - 1, engine.verify_tokens - 1)
+        return self._guesser.guess(self._cached, token, most, left, self._matcher)
 
     def _evaluate(self, token: int) -> Logits:
         started = time.perf_counter()
@@ -174,8 +184,8 @@ class Decoder:
                     self._cut(base + accepted)
                     return None
         finally:
-            if self._lookup is not None:
-                self._lookup.learn(len(guesses), accepted)
+            if self._guesser is not None:
+                self._guesser.learn(len(guesses), accepted)
         raise AssertionError("the last row has no guess")
 
     def _cut(self, position: int) -> None:
@@ -184,24 +194,35 @@ class Decoder:
             self._engine.rewind(position)
             del self._cached[position:]
 
-    def _exact(self, lookup: PromptLookup) -> bool:
+    def _exact(self, guesser: Guesser) -> bool:
         """Return whether guesses may be verified: tried out once the answer is long enough."""
-        if self._costs.exact is None and self._evaluated >= _PROBE_TOKENS:
-            self._costs.exact = self._probe()
-        if self._costs.exact is False:
-            lookup.give_up(_INEXACT)
-        return self._costs.exact is True
+        known, size = self._costs.exact, len(self._cached).bit_length()
+        start = len(self._cached) - _PROBE_TOKENS
+        if size not in known and self._evaluated >= _PROBE_TOKENS and start.bit_length() == size:
+            found = self._probe()
+            if found is not None:
+                known[size] = found
+        if known.get(size) is False:
+            guesser.give_up(_INEXACT)
+        return known.get(size) is True
 
-    def _probe(self) -> bool:
+    def _probe(self) -> bool | None:
         """Evaluate the last tokens again, one by one and at once; return whether all is equal.
 
-        They were evaluated one by one before, so the cache holds afterwards what it held.
+        They were evaluated one by one before, so the cache holds afterwards what it held. ``None``
+        says that single steps were joined with another request's and so tell nothing.
         """
         engine: VerifyingEngine = self._engine  # type: ignore[assignment]
         tail = self._cached[-_PROBE_TOKENS:]
         start = len(self._cached) - len(tail)
         engine.rewind(start)
-        at_once = [row.copy() for row in engine.verify(tail)]
+        started = time.perf_counter()
+        rows = engine.verify(tail)
+        self._costs.several(len(tail), time.perf_counter() - started)
+        at_once = [row.copy() for row in rows]
         engine.rewind(start)
+        rounded = getattr(engine, "rounded_steps", 0)
         singly = [engine.decode(token).copy() for token in tail]
+        if getattr(engine, "rounded_steps", 0) != rounded:
+            return None
         return all(map(np.array_equal, at_once, singly))

@@ -14,15 +14,18 @@ from edgewise.run.answer import Answer
 from edgewise.run.deadline import Deadline
 from edgewise.run.decoding import Decoder
 from edgewise.run.evaluation import Cache
+from edgewise.run.guesser import Guesser
 from edgewise.run.messages import Chunk, Generated, GenerateParams, Notice, Prefilled
 from edgewise.run.prompting import Prompt, Prompter
 from edgewise.run.scoring import score_prompt
-from edgewise.run.speculation import PassCosts, PromptLookup
+from edgewise.run.signals import signals_of
+from edgewise.run.speculation import PassCosts
 from edgewise.runtimes.protocol import CancelledError, VerifyingEngine
 
 if TYPE_CHECKING:
     from edgewise.core.bundle import TextSettings
     from edgewise.core.structure import Structure
+    from edgewise.run.draft_model import DraftModel
     from edgewise.run.prefixes import PrefixCache
     from edgewise.run.structure import Constrainer, Matcher
     from edgewise.runtimes.protocol import Engine
@@ -34,10 +37,15 @@ class Generator:
     """Answers requests on one engine."""
 
     def __init__(
-        self, engine: Engine, text: TextSettings, prefixes: PrefixCache | None = None
+        self,
+        engine: Engine,
+        text: TextSettings,
+        prefixes: PrefixCache | None = None,
+        draft: DraftModel | None = None,
     ) -> None:
-        """Take an engine with an empty cache."""
+        """Take an engine with an empty cache, and a draft model with one, where there is one."""
         self._engine = engine
+        self._draft = draft
         self._end = frozenset(text.end_token_ids)
         self._prompter = Prompter(engine, text, self._summarise)
         self._cache = Cache(engine, prefixes)
@@ -55,7 +63,7 @@ class Generator:
         matcher = self._matcher(params)
         parser = self._prompter.call_parser(params)
         facts = _Facts()
-        with Deadline(params.deadline_s, self._engine.cancel) as deadline:
+        with Deadline(params.deadline_s, self._cancel) as deadline:
             answer = Answer(params, 0, emit, parser)
             try:
                 prompt = self._prompter.prompt(params)
@@ -74,15 +82,23 @@ class Generator:
         answer.close()
         if params.structure is not None and answer.finish is FinishReason.STOP:
             _require_structure(params.structure, answer.text)
-        return facts.generated(answer)
+        return facts.generated(answer, self._engine.context_length)
 
     def prompt_tokens(self, messages: Sequence[Message]) -> list[int]:
         """Return the prompt of plain messages; errors as ``generate``'s."""
         return self._prompter.conversation(messages)
 
-    def persist(self) -> None:
-        """Keep what the cache holds, for the next process that answers with this deployment."""
-        self._cache.persist()
+    def persist(self) -> int:
+        """Keep what the cache holds on disk, for the next process that answers with this.
+
+        Returns how many tokens lie there now.
+        """
+        return self._cache.persist()
+
+    def _cancel(self) -> None:
+        self._engine.cancel()
+        if self._draft is not None:
+            self._draft.engine.cancel()
 
     def _matcher(self, params: GenerateParams) -> Matcher | None:
         forced = self._prompter.forced_structure(params)
@@ -102,10 +118,15 @@ class Generator:
             answer,
             self._cache.tokens,
             matcher=matcher,
-            lookup=PromptLookup(prompt, self._costs) if self._may_guess(answer.params) else None,
+            guesser=self._guesser(prompt, answer.params),
             costs=self._costs,
             spelled=answer.spelled,
         )
+
+    def _guesser(self, prompt: list[int], params: GenerateParams) -> Guesser | None:
+        if not self._may_guess(params):
+            return None
+        return Guesser(prompt, self._costs, self._draft, self._end)
 
     def _may_guess(self, params: GenerateParams) -> bool:
         """Return whether guesses may be verified for a request.
@@ -128,7 +149,7 @@ class Generator:
         try:
             if answer.params.echo:
                 return self._score(prompt.tokens, answer, facts)
-            facts.reused, events = self._cache.reuse(prompt.tokens)
+            facts.reused, events = self._cache.reuse(prompt)
             answer.events += events
             return self._cache.evaluate(prompt, progress)
         finally:
@@ -180,7 +201,8 @@ class Generator:
                 f"the prompt has {prompt_tokens} tokens and the context holds {context}, of which "
                 "at least 1 is for the answer",
                 context=facts,
-                hint="shorten the prompt, or use a larger context: --context N",
+                hint="shorten the prompt, ask with a context policy that leaves out old turns, or "
+                "set the model up with a larger context: edgewise up --context N",
             )
         if max_tokens is None:
             return min(room, DEFAULT_MAX_TOKENS)
@@ -190,7 +212,8 @@ class Generator:
                 f"{prompt_tokens} prompt tokens and {max_tokens} for the answer do not fit into a "
                 f"context of {context}",
                 context=facts,
-                hint=f"ask for at most {room} tokens, or use a larger context: --context N",
+                hint=f"ask for at most {room} tokens, or set the model up with a larger context: "
+                "edgewise up --context N",
             )
         return max_tokens
 
@@ -220,7 +243,7 @@ class _Facts:
         self.prefill_ms = 0.0
         self.prompt_logprobs: tuple[TokenLogprob, ...] = ()
 
-    def generated(self, answer: Answer) -> Generated:
+    def generated(self, answer: Answer, context_tokens: int) -> Generated:
         """Return the result, now that the answer is closed."""
         sampling = answer.params.sampling
         return Generated(
@@ -237,4 +260,7 @@ class _Facts:
             logprobs=tuple(answer.logprobs),
             prompt_logprobs=self.prompt_logprobs,
             speculation=answer.speculation,
+            signals=signals_of(
+                answer, prompt_tokens=self.prompt_tokens, context_tokens=context_tokens
+            ),
         )

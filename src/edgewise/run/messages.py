@@ -11,6 +11,7 @@ from edgewise.core.outcome import Event, FinishReason, Speculation, TokenLogprob
 from edgewise.core.quantity import Quantity
 from edgewise.core.recipe import RunConfig
 from edgewise.core.request import ContextPolicy, Message, Sampling
+from edgewise.core.signals import Signals
 from edgewise.core.structure import Structure
 from edgewise.core.tools import Tool, ToolCall, ToolChoice
 
@@ -24,6 +25,7 @@ __all__ = [
     "Prefilled",
     "PrefixSettings",
     "RuntimeFacts",
+    "Shrunk",
 ]
 
 
@@ -48,13 +50,14 @@ class PrefixSettings(_Struct, frozen=True, kw_only=True):
 
 
 class LoadParams(_Struct, frozen=True, kw_only=True):
-    """Load an artifact with a runtime."""
+    """Load an artifact with a runtime, and beside it the artifact of a draft model, if any."""
 
     runtime: str
     artifact: str
     run_config: RunConfig
     text: TextSettings | None = None
     prefixes: PrefixSettings | None = None
+    draft: str | None = None
 
 
 class Loaded(_Struct, frozen=True, kw_only=True):
@@ -65,6 +68,14 @@ class Loaded(_Struct, frozen=True, kw_only=True):
 
     vocab_size: int | None
     load_ms: float
+
+
+class Shrunk(_Struct, frozen=True, kw_only=True):
+    """The worker gave memory back: its resident set before and after, and the states it dropped."""
+
+    dropped_bytes: int
+    before_bytes: Quantity
+    after_bytes: Quantity
 
 
 class RuntimeFacts(_Struct, frozen=True, kw_only=True):
@@ -93,6 +104,7 @@ class GenerateParams(_Struct, frozen=True, kw_only=True):
     tool_choice: ToolChoice = ToolChoice()
     logprobs: int | None = None
     echo: bool = False
+    signals: bool = False
     speculate: bool = True
 
 
@@ -136,3 +148,4 @@ class Generated(_Struct, frozen=True, kw_only=True):
     logprobs: tuple[TokenLogprob, ...] = ()
     prompt_logprobs: tuple[TokenLogprob, ...] = ()
     speculation: Speculation | None = None
+    signals: Signals | None = None

@@ -39,7 +39,7 @@ class NativeGenerator:
             UnsupportedError: the request asks for what takes tokens or logits.
             AdapterError: the native runtime failed.
         """
-        _refuse(params)
+        _refuse(params, self._engine)
         limit = self._limit(params.max_tokens)
         result: TextResult | None = None
         with Deadline(params.deadline_s, self._engine.cancel) as deadline:
@@ -102,20 +102,29 @@ class _Answer:
             self._emit(Chunk(text=text))
 
 
-def _refuse(params: GenerateParams) -> None:
-    """Refuse by name what a runtime that only turns messages into text cannot do."""
+def _refuse(params: GenerateParams, engine: TextEngine) -> None:
+    """Refuse by name what a runtime that only turns messages into text cannot do.
+
+    An engine may have a ``structure_refusal``: why its own way of holding answers to a structure
+    is not used.
+    """
     asked = {
         "prompt": params.prompt is not None,
         "structure": params.structure is not None,
         "tools": bool(params.tools) and params.tool_choice.mode != "none",
         "logprobs": params.logprobs is not None,
+        "signals": params.signals,
         "context_policy": params.context_policy is not ContextPolicy.REJECT,
     }
     for name, is_asked in asked.items():
         if is_asked:
+            why = f"this runtime turns messages into text by itself and cannot honour {name}"
+            if name in {"structure", "tools"}:
+                own: str | None = getattr(engine, "structure_refusal", None)
+                why += f": {own}" if own else ""
             raise UnsupportedError(
                 "engine-text-only",
-                f"this runtime turns messages into text by itself and cannot honour {name}",
+                why,
                 context={"field": name},
                 hint="leave it out, or set the model up for a runtime that gives logits",
             )

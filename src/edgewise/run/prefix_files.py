@@ -1,9 +1,11 @@
 """Saved states on disk: one file each, verified whole before it is used.
 
-A file holds a magic word, the length of a header, the header (fingerprint, tokens, digest of the
-state) and the state. Files are written in one step, readable by their owner only, and those used
-longest ago are removed when the quota is reached. What is damaged, foreign or too large is
-removed and counts as absent.
+A file holds a magic word, the length of a header, the header (fingerprint, tokens, how many of
+them were evaluated as in a clean run, size of the state) and the state. The header is checked by
+itself and by the file's name here; the state carries a digest of its own, which the engine checks
+before it takes it. Files are written in one step, readable by their owner only, and those used
+longest ago are removed when the quota is reached. What is damaged, foreign or too large is removed
+and counts as absent.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from edgewise.store.regular import open_regular
 
 __all__ = ["PrefixFiles"]
 
-_MAGIC: Final = b"EDGEWISEPREFIX1\n"
+_MAGIC: Final = b"EDGEWISEPREFIX3\n"
 _HEADER_BYTES_MAX: Final = 8 << 20
 _SUFFIX: Final = ".prefix"
 _LOCK: Final = "prefixes"
@@ -35,7 +37,7 @@ Key = tuple[int, ...]
 class _Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fingerprint: str
     tokens: Key
-    sha256: str
+    clean: int
     size_bytes: int
 
 
@@ -69,14 +71,12 @@ class PrefixFiles:
         """Return whether the state of these tokens is there."""
         return (self._folder / _name(key)).exists()
 
-    def write(self, key: Key, state: bytes) -> None:
+    def write(self, key: Key, state: bytes, clean: int) -> None:
         """Keep a state, and remove those used longest ago when all take too much.
 
         A disk that is full or cannot be written costs the state, nothing else.
         """
-        header = msgspec.msgpack.encode(
-            _Header(self._fingerprint, key, hashlib.sha256(state).hexdigest(), len(state))
-        )
+        header = msgspec.msgpack.encode(_Header(self._fingerprint, key, clean, len(state)))
         data = b"".join((_MAGIC, len(header).to_bytes(4, "little"), header, state))
         if len(data) > self._quota:
             return
@@ -87,8 +87,11 @@ class PrefixFiles:
             self._home.write(path, data)
             path.chmod(0o600)
 
-    def read(self, key: Key) -> bytes | None:
-        """Return a state, or ``None`` when there is none that can be trusted."""
+    def read(self, key: Key) -> tuple[bytes, int] | None:
+        """Return a state, for the engine to verify, and how many of its tokens are clean.
+
+        ``None`` when the file is not what it says.
+        """
         path = self._folder / _name(key)
         try:
             with open_regular(path) as stream:
@@ -99,17 +102,13 @@ class PrefixFiles:
         except (OSError, ValueError, msgspec.MsgspecError):
             self.remove(key)
             return None
-        sound = (
-            header.fingerprint == self._fingerprint
-            and header.tokens == key
-            and hashlib.sha256(state).hexdigest() == header.sha256
-        )
-        if not sound:
+        sound = state and 0 <= header.clean <= len(key)
+        if not sound or header.fingerprint != self._fingerprint or header.tokens != key:
             self.remove(key)
             return None
         with contextlib.suppress(OSError):
             os.utime(path)
-        return state
+        return state, header.clean
 
     def remove(self, key: Key) -> None:
         """Remove a state."""

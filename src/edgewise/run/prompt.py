@@ -17,6 +17,7 @@ from edgewise.core.request import Message
 from edgewise.core.tools import Tool, ToolChoice
 from edgewise.errors import InputError
 from edgewise.models.template import ChatTemplate, RenderedPrompt
+from edgewise.run.special_tokens import SpecialTokens
 from edgewise.run.tools import render
 from edgewise.run.tools.detect import detect_format
 from edgewise.run.tools.formats import ToolFormat
@@ -38,6 +39,7 @@ class PromptBuilder:
         self._engine = engine
         self._text = text
         self._template = ChatTemplate(source=text.template_source, name=text.template_name)
+        self._special = SpecialTokens(text.special_tokens)
         self._tool_format: ToolFormat | None = None
 
     def tool_format(self, _tools: Sequence[Tool] = ()) -> ToolFormat:
@@ -115,8 +117,8 @@ class PromptBuilder:
         return next(
             (
                 token
-                for token in self._text.special_tokens
-                if token in rendered.text and (token in together or _crosses(rendered, token))
+                for token in self._special.spelled_in(rendered.text)
+                if token in together or _crosses(rendered, token)
             ),
             None,
         )
@@ -130,7 +132,8 @@ class PromptBuilder:
                 f"the messages have {size} characters; a context of {context} tokens cannot hold "
                 "them",
                 context={"characters": size, "context": context},
-                hint="shorten the prompt, or use a larger context: --context N",
+                hint="shorten the prompt, or set the model up with a larger context: "
+                "edgewise up --context N",
             )
 
     @property

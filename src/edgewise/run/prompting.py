@@ -14,7 +14,7 @@ from edgewise.run.messages import GenerateParams
 from edgewise.run.prompt import PromptBuilder
 
 if TYPE_CHECKING:
-    from edgewise.run.context import Summaries
+    from edgewise.run.context import Summaries, TokenCounts
     from edgewise.run.tools import CallParser
     from edgewise.runtimes.protocol import Engine
 
@@ -49,6 +49,7 @@ class Prompter:
         self._engine = engine
         self._make_summary = summarise
         self._summaries: Summaries | None = None
+        self._counts: TokenCounts | None = None
         self._text = text
         self._builder = PromptBuilder(engine, text)
         self._pinned: tuple[tuple[Message, ...], list[int]] = ((), [])
@@ -120,10 +121,15 @@ class Prompter:
         params: GenerateParams,
         render: Callable[[Sequence[Message]], list[int]],
     ) -> tuple[list[int], tuple[Event, ...]]:
-        from edgewise.run.context import Summaries, fit  # noqa: PLC0415 - few requests need it
+        from edgewise.run.context import (  # noqa: PLC0415 - few requests need it
+            Summaries,
+            TokenCounts,
+            fit,
+        )
 
-        if self._summaries is None:
+        if self._summaries is None or self._counts is None:
             self._summaries = Summaries(self._make_summary)
+            self._counts = TokenCounts(self._tokenize)
         context = self._engine.context_length
         answer = params.max_tokens or min(DEFAULT_MAX_TOKENS, context // 4)
         fitted = fit(
@@ -134,6 +140,7 @@ class Prompter:
             tokenize=self._tokenize,
             detokenize=self._detokenize,
             summarise=self._summaries,
+            count=self._counts,
         )
         return fitted.tokens, fitted.events
 

@@ -1,15 +1,17 @@
-"""The session's worker: one engine, loaded once, answering one request at a time."""
+"""The session's worker: one engine, loaded once, answering a request at a time or several."""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from edgewise.core.recipe import LoadMode
+from edgewise.device.process import give_back_free_memory, resident_bytes
 from edgewise.errors import AdapterError, EdgewiseError, IntegrityError, UnsupportedError
 from edgewise.run.messages import (
     Generated,
@@ -18,16 +20,21 @@ from edgewise.run.messages import (
     LoadParams,
     PrefixSettings,
     RuntimeFacts,
+    Shrunk,
 )
 from edgewise.run.native import NativeGenerator
+from edgewise.run.pairing import load_draft, size_ratio, with_draft
 from edgewise.runtimes import registry
 from edgewise.runtimes.host import Emit, Method
 from edgewise.runtimes.launch import look_for, start_worker
-from edgewise.runtimes.protocol import RuntimeAdapter, TextEngine
+from edgewise.runtimes.protocol import RuntimeAdapter, SharedEngine, TextEngine
 from edgewise.runtimes.reports import Capabilities
+from edgewise.runtimes.stepped import refuse_parallel
 from edgewise.store.home import Home
 
 if TYPE_CHECKING:
+    from edgewise.run.draft_model import DraftModel
+    from edgewise.run.lanes import Lane, SequencePool
     from edgewise.run.prefixes import PrefixCache
     from edgewise.runtimes.protocol import Engine
     from edgewise.runtimes.reports import MemoryReport, PartitionReport
@@ -42,6 +49,7 @@ class EngineService:
 
     def __init__(self) -> None:
         self._engine: Engine | TextEngine | None = None
+        self._draft: Engine | None = None
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
@@ -82,15 +90,22 @@ class EngineService:
             )
         return engine
 
+    @property
+    def draft(self) -> Engine | None:
+        """Return the draft model's engine, where one was loaded."""
+        return self._draft
+
     def cancel(self) -> None:
         """Abort the running call."""
-        if self._engine is not None:
-            self._engine.cancel()
+        for engine in (self._engine, self._draft):
+            if engine is not None:
+                engine.cancel()
 
     def clear_cancel(self) -> None:
         """Get ready for the next call."""
-        if self._engine is not None:
-            self._engine.clear_cancel()
+        for engine in (self._engine, self._draft):
+            if engine is not None:
+                engine.clear_cancel()
 
     def _capabilities(self, runtime: str, _emit: Emit) -> Capabilities:
         return registry.adapter(runtime).capabilities()
@@ -109,15 +124,14 @@ class EngineService:
         started = time.perf_counter()
         self.loading()
         runtime = registry.adapter(params.runtime)
-        if not Path(params.artifact).exists():
-            raise IntegrityError(
-                "artifact-missing",
-                "the active model's file is gone",
-                context={"path": params.artifact},
-                hint="set it up again: edgewise up",
-            )
+        _require_file(params.artifact, "the active model's file")
+        if params.draft is not None:
+            _require_file(params.draft, "the draft model's file")
         _check_load_mode(runtime, params.run_config.load_mode)
+        refuse_parallel(runtime.name, params.run_config, getattr(runtime, "parallel_max", 1))
         engine = runtime.engine(Path(params.artifact), params.run_config)
+        if params.draft is not None:
+            self._draft = load_draft(runtime, engine, params)
         self._engine = engine
         self.loaded(params)
         return Loaded(
@@ -132,10 +146,20 @@ class EngineService:
         """Prepare what a subclass needs beside the engine."""
 
     def _memory(self, _params: None, _emit: Emit) -> MemoryReport:
-        return self.any_engine.memory()
+        return with_draft(self.any_engine.memory(), self._draft)
 
     def _partition(self, _params: None, _emit: Emit) -> PartitionReport:
         return self.any_engine.partition()
+
+
+def _require_file(path: str, what: str) -> None:
+    if not Path(path).exists():
+        raise IntegrityError(
+            "artifact-missing",
+            f"{what} is gone",
+            context={"path": path},
+            hint="set it up again: edgewise up",
+        )
 
 
 def _check_load_mode(runtime: RuntimeAdapter, asked: LoadMode) -> None:
@@ -156,8 +180,11 @@ class SessionService(EngineService):
     interpreter.
     """
 
+    lane_methods = frozenset({"generate"})
     _importing: threading.Thread | None = None
     _native: NativeGenerator | None = None
+    _saved: PrefixCache | None = None
+    _pool: SequencePool | None = None
 
     def methods(self) -> dict[str, Method]:
         """Return the methods by name."""
@@ -165,6 +192,8 @@ class SessionService(EngineService):
             **super().methods(),
             "generate": Method(GenerateParams, self._generate),
             "persist": Method(None, self._persist),
+            "shrink": Method(None, self._shrink, beside=True),
+            "grow": Method(None, self._grow, beside=True),
         }
 
     def loading(self) -> None:
@@ -183,20 +212,58 @@ class SessionService(EngineService):
             return
         from edgewise.run.generation import Generator  # noqa: PLC0415 - numpy is in workers only
 
-        self._generator = Generator(self.engine, params.text, _prefixes(params.prefixes))
+        text, engine = params.text, self.engine
+        prefixes = self._saved = _prefixes(params.prefixes, shared=params.run_config.parallel > 1)
+        if isinstance(engine, SharedEngine):
+            from edgewise.run.lanes import SequencePool  # noqa: PLC0415 - few sessions need it
+
+            self._pool = SequencePool(
+                engine.sequences, lambda sequence: Generator(sequence, text, prefixes)
+            )
+            return
+        self._generator = Generator(engine, text, prefixes, self._draft_model(params))
+
+    def _draft_model(self, params: LoadParams) -> DraftModel | None:
+        if self._draft is None or params.draft is None:
+            return None
+        from edgewise.run.draft_model import DraftModel  # noqa: PLC0415 - few sessions need it
+
+        ratio = size_ratio(Path(params.draft), Path(params.artifact))
+        return DraftModel(engine=self._draft, size_ratio=ratio)
+
+    def lanes(self) -> Sequence[Lane]:
+        """Return a lane for each sequence of the loaded engine; none where it has one."""
+        if self._pool is None:
+            return ()
+        from edgewise.run.lanes import Lane  # noqa: PLC0415 - few sessions need it
+
+        return [Lane(self._pool) for _ in range(len(self._pool))]
 
     def _generate(self, params: GenerateParams, emit: Any) -> Generated:
         if self._native is not None:
             return self._native.generate(params, emit)
         return self._generator.generate(params, emit)
 
-    def _persist(self, _params: None, _emit: Emit) -> None:
-        """Write the running conversation's state to disk, where states are kept there."""
-        if self._native is None:
-            self._generator.persist()
+    def _persist(self, _params: None, _emit: Emit) -> int:
+        """Write the running conversations' states to disk; return how many tokens lie there now."""
+        if self._pool is not None:
+            return self._pool.persist()
+        return 0 if self._native is not None else self._generator.persist()
+
+    def _shrink(self, _params: None, _emit: Emit) -> Shrunk:
+        """Drop the states in memory, keep none until ``grow``, and give free memory back."""
+        before = resident_bytes()
+        dropped = 0 if self._saved is None else self._saved.shrink()
+        give_back_free_memory()
+        return Shrunk(dropped_bytes=dropped, before_bytes=before, after_bytes=resident_bytes())
+
+    def _grow(self, _params: None, _emit: Emit) -> None:
+        """Keep states in memory again."""
+        if self._saved is not None:
+            self._saved.grow()
 
 
-def _prefixes(settings: PrefixSettings | None) -> PrefixCache | None:
+def _prefixes(settings: PrefixSettings | None, *, shared: bool) -> PrefixCache | None:
     if settings is None or not (settings.memory_bytes or settings.disk_bytes):
         return None
     from edgewise.run.prefix_files import PrefixFiles  # noqa: PLC0415 - few sessions need it
@@ -206,6 +273,10 @@ def _prefixes(settings: PrefixSettings | None) -> PrefixCache | None:
     if settings.disk_bytes:
         home = Home(Path(settings.home))
         files = PrefixFiles(home, settings.fingerprint, settings.disk_bytes)
+    if shared:
+        from edgewise.run.lanes import SharedPrefixes  # noqa: PLC0415 - few sessions need it
+
+        return SharedPrefixes(settings.memory_bytes, files)
     return PrefixCache(settings.memory_bytes, files)
 
 

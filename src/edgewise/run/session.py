@@ -1,8 +1,7 @@
 """A session: a conversation partner over one deployment, in a worker process of its own.
 
 Order of an answer: read the device's state, route, admit, verify the artifact, load, generate.
-Nothing is loaded for a request that is declined. The artifact's digest is checked on every load,
-while the worker starts up, and no native code reads the file before it has passed.
+Nothing is loaded for a request that is declined.
 
 Invariants: every request ends in one outcome; after a crash, a hang or a cancel the next request
 works; closing the session ends the worker.
@@ -10,23 +9,26 @@ works; closing the session ends the worker.
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Final, Protocol, Self
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import (
     Declined,
+    Event,
     Failed,
+    FinishReason,
     Outcome,
     Provenance,
     Route,
     RouteDecision,
 )
-from edgewise.core.recipe import RunConfig
+from edgewise.core.release import Released
 from edgewise.core.request import Request, Sampling
 from edgewise.core.state import DeviceState
 from edgewise.device.process import peak_resident_bytes
@@ -34,7 +36,6 @@ from edgewise.errors import (
     AdapterError,
     EdgewiseError,
     InputError,
-    IntegrityError,
     ResourceError,
 )
 from edgewise.run.accounting import Clock, completed
@@ -42,27 +43,21 @@ from edgewise.run.messages import (
     Chunk,
     Generated,
     GenerateParams,
-    Loaded,
-    LoadParams,
     Notice,
     PrefixSettings,
 )
-from edgewise.runtimes.launch import start_worker
-from edgewise.runtimes.worker import IDLE_TIMEOUT_S, PendingCall, WorkerProcess
-from edgewise.store.trees import digest_matches
+from edgewise.run.model_process import ModelProcess
+from edgewise.runtimes.worker import PendingCall, WorkerProcess
 
-__all__ = ["Decide", "OnChunk", "OnText", "Session"]
+__all__ = ["ANSWERS_FAULTS", "Decide", "OnChunk", "OnText", "Session"]
 
 OnText = Callable[[str], None]
 OnChunk = Callable[[Chunk], None]
-# Named, not imported: what it needs (numpy, the template engine) stays in the worker.
-_SERVICE = "edgewise.run.service:SessionService"
-_LOAD_TIMEOUT_S = 600.0
 # A cancel takes milliseconds; on a device that is starved of processor time, seconds.
 _CANCEL_TIMEOUT_S = 20.0
 _PERSIST_TIMEOUT_S = 10.0
 # Failures of an answer, not of the engine: the worker goes on.
-_ANSWERS_FAULT = frozenset({"structure-violated", "structure-broken", "summary-empty"})
+ANSWERS_FAULTS: Final = frozenset({"structure-violated", "structure-broken", "summary-empty"})
 _CLOSED = AdapterError("session-closed", "the session was closed while it was answering")
 
 
@@ -79,10 +74,7 @@ class Session:
 
     Attributes:
         bundle: What answers.
-        idle_timeout_s: Silence of the worker, in seconds, after which it counts as hung.
     """
-
-    idle_timeout_s = IDLE_TIMEOUT_S
 
     def __init__(
         self,
@@ -93,6 +85,8 @@ class Session:
         decide: Decide,
         read_state: Callable[[], DeviceState],
         prefixes: PrefixSettings | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        process: ModelProcess | None = None,
     ) -> None:
         """Take what answers and what decides; nothing is loaded yet.
 
@@ -103,15 +97,16 @@ class Session:
             decide: The router.
             read_state: Reads the device's state for the router.
             prefixes: Which states of the KV cache are kept between requests.
+            on_event: Called with what was done because memory ran short, from another thread; the
+                next outcome has it too.
+            process: The worker, where several sessions share one.
         """
         self.bundle = bundle
-        self._artifact = artifact
+        self._process = process or ModelProcess(bundle, artifact, prefixes, on_event=on_event)
         self._device = device
         self._decide = decide
         self._read_state = read_state
         self._prefixes = prefixes
-        self._worker: WorkerProcess | None = None
-        self._loaded = False
         self._closed = False
         self._pending: PendingCall | None = None
         self._busy = threading.Lock()
@@ -145,9 +140,12 @@ class Session:
         if not self._busy.acquire(blocking=False):
             raise InputError("session-busy", "this session is answering another request")
         try:
-            return self._ask(request, on_text, on_chunk)
+            with self._process.guard.answering():
+                outcome = self._ask(request, on_text, on_chunk)
+            return self._process.guard.with_events(outcome)
         finally:
             self._pending = None
+            self._process.leave(self)
             self._busy.release()
 
     def cancel(self) -> None:
@@ -171,8 +169,34 @@ class Session:
         try:
             started = time.perf_counter()
             self._closed = False
-            self._ready_worker()
+            with self._process.guard.answering():
+                self._process.ready()
             return (time.perf_counter() - started) * 1e3
+        finally:
+            self._busy.release()
+
+    def release(self, *, budget_s: float = 2.0) -> Released:
+        """Hand the model's memory back, for an application that goes into the background.
+
+        The conversation's state is written to disk first, where states are kept there and the
+        time suffices. The next request, or :meth:`warm`, loads the model again.
+
+        Args:
+            budget_s: How long it may take, in seconds.
+
+        Raises:
+            InputError: a request is running (cancel it first), or the budget is no time.
+        """
+        if not 0 <= budget_s < math.inf:
+            raise InputError(
+                "request-invalid",
+                f"budget_s is a number of seconds from 0 on, not {budget_s!r}",
+                context={"field": "budget_s"},
+            )
+        if not self._busy.acquire(blocking=False):
+            raise InputError("session-busy", "this session is answering; cancel that first")
+        try:
+            return self._process.release(budget_s)
         finally:
             self._busy.release()
 
@@ -181,33 +205,38 @@ class Session:
         if self._prefixes is not None and self._prefixes.disk_bytes:
             self._persist()
         self._closed = True
-        self._end_worker()
+        if self._process.leave(self):
+            self.cancel()  # other sessions go on with the worker
+        else:
+            self._process.end()
 
     def _persist(self) -> None:
-        if self._worker is None or not self._loaded or not self._busy.acquire(blocking=False):
+        if not self._process.resident or not self._busy.acquire(blocking=False):
             return
         try:
-            self._worker.call("persist", None, type(None), timeout_s=_PERSIST_TIMEOUT_S)
+            with self._process.guard.answering():
+                worker = self._process.ready()
+                worker.call("persist", None, int, timeout_s=_PERSIST_TIMEOUT_S)
         except EdgewiseError:
             pass  # it would only have saved time
         finally:
             self._busy.release()
 
-    def _end_worker(self) -> None:
-        worker, self._worker, self._loaded = self._worker, None, False
-        if worker is not None:
-            worker.close()
+    @property
+    def resident(self) -> bool:
+        """Return whether the model is in memory."""
+        return self._process.resident
 
     @property
     def worker_pid(self) -> int | None:
         """Return the process id of the worker, while there is one."""
-        return self._worker.pid if self._worker is not None else None
+        worker = self._process.worker
+        return worker.pid if worker is not None else None
 
     def _ask(self, request: Request, on_text: OnText | None, on_chunk: OnChunk | None) -> Outcome:
         clock = Clock()
         self._closed = False
-        resident = self._loaded and self._worker is not None and self._worker.alive
-        decision = self._decide(request, self._read_state(), resident=resident)
+        decision = self._decide(request, self._read_state(), resident=self._process.resident)
         provenance = self._provenance(decision)
         if decision.route is not Route.LOCAL:
             return Declined(reasons=decision.reasons, provenance=provenance)
@@ -223,16 +252,21 @@ class Session:
                 if on_chunk is not None:
                     on_chunk(notice)
 
+        worker = None
         try:
-            worker = self._ready_worker()
+            worker = self._process.ready(self)
             clock.ready()
             generated = self._generate(worker, request, take, clock)
         except (AdapterError, ResourceError) as error:
-            failure = _CLOSED if self._closed else error
-            if failure.code not in _ANSWERS_FAULT:
-                self._end_worker()
+            failure = _CLOSED if self._closed else self._process.guard.explain(error)
+            if failure.code not in ANSWERS_FAULTS:
+                self._process.failed(worker, self)
             return Failed(
                 error=failure.to_dict(), partial_text="".join(pieces), provenance=provenance
+            )
+        if self._closed and generated.finish is FinishReason.CANCELLED:
+            return Failed(
+                error=_CLOSED.to_dict(), partial_text="".join(pieces), provenance=provenance
             )
         return completed(
             "".join(pieces), generated, clock, provenance, app_peak_bytes=peak_resident_bytes()
@@ -258,6 +292,7 @@ class Session:
             tool_choice=request.tool_choice,
             logprobs=request.logprobs,
             echo=request.echo,
+            signals=request.signals,
             speculate=request.speculate,
         )
         pending = self._pending = worker.start("generate", params)
@@ -269,7 +304,7 @@ class Session:
             raise  # the worker's own word: the call has ended
         except BaseException:
             # Whoever takes the text has failed: nobody waits for the rest of this answer.
-            self._abandon(pending)
+            self._abandon(worker, pending)
             raise
         try:
             # Should the interrupt have hit in the instant after the answer was taken from the
@@ -278,64 +313,15 @@ class Session:
                 Generated, notice=Notice, on_notice=take, timeout_s=_CANCEL_TIMEOUT_S
             )
         except KeyboardInterrupt:
-            self._end_worker()
+            self._process.failed(worker, self)
             raise
 
-    def _abandon(self, pending: PendingCall) -> None:
+    def _abandon(self, worker: WorkerProcess, pending: PendingCall) -> None:
         try:
             pending.cancel()
             pending.result(Generated, notice=Notice, timeout_s=_CANCEL_TIMEOUT_S)
         except EdgewiseError:
-            self._end_worker()
-
-    def _ready_worker(self) -> WorkerProcess:
-        if self._worker is not None and self._loaded and self._worker.alive:
-            return self._worker
-        self._end_worker()
-        deployment = self.bundle.deployment
-        config = deployment.compute.run_config
-        self._worker = worker = start_worker(
-            deployment.runtime.name,
-            _SERVICE,
-            run_config=config,
-            idle_timeout_s=self.idle_timeout_s,
-        )
-        preparing = worker.start("prepare", deployment.runtime.name)
-        try:
-            self._verify_artifact()
-            preparing.result(type(None))
-            worker.call("load", self._load_params(config), Loaded, timeout_s=_LOAD_TIMEOUT_S)
-        except BaseException:
-            self._end_worker()
-            raise
-        self._loaded = True
-        return worker
-
-    def _load_params(self, config: RunConfig) -> LoadParams:
-        return LoadParams(
-            runtime=self.bundle.deployment.runtime.name,
-            artifact=str(self._artifact),
-            run_config=config,
-            text=self.bundle.text,
-            prefixes=self._prefixes,
-        )
-
-    def _verify_artifact(self) -> None:
-        expected = self.bundle.deployment.artifact.sha256
-        if not self._artifact.exists():
-            raise IntegrityError(
-                "artifact-missing",
-                "the active model's file is gone",
-                context={"path": str(self._artifact)},
-                hint="set it up again: edgewise up",
-            )
-        if not digest_matches(self._artifact, expected):
-            raise IntegrityError(
-                "artifact-corrupt",
-                "the active model's file has changed since it was qualified",
-                context={"path": str(self._artifact), "expected": expected},
-                hint="set it up again: edgewise up",
-            )
+            self._process.failed(worker, self)
 
     def _provenance(self, decision: RouteDecision) -> Provenance:
         deployment = self.bundle.deployment

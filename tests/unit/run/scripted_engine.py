@@ -24,10 +24,18 @@ class ScriptedEngine:
     vocab_size = VOCABULARY
     verify_tokens = 16
 
-    def __init__(self, *, context_length: int = 400, noise: float = 0.0, ties: float = 0.0) -> None:
+    def __init__(
+        self,
+        *,
+        context_length: int = 400,
+        noise: float = 0.0,
+        noise_from: int = 0,
+        ties: float = 0.0,
+    ) -> None:
         self.context_length = context_length
         self.cache: list[int] = []
         self.noise = noise
+        self.noise_from = noise_from
         self.ties = ties
         self.evaluated = 0
         self.cancel_after: int | None = None
@@ -83,7 +91,8 @@ class ScriptedEngine:
         rows = []
         for token in tokens:
             self.cache.append(token)
-            moved = random.uniform(-self.noise, self.noise, VOCABULARY).astype(np.float32)
+            noise = self.noise if self.position > self.noise_from else 0.0
+            moved = random.uniform(-noise, noise, VOCABULARY).astype(np.float32)
             rows.append(self.logits(self.cache) + moved)
         return rows
 
@@ -93,13 +102,15 @@ class ScriptedEngine:
         del self.cache[position:]
 
     def save_state(self) -> bytes:
-        return b"state:" + repr(self.cache).encode()
+        body = repr(self.cache).encode()
+        return hashlib.sha256(body).digest() + body
 
     def restore_state(self, state: bytes) -> None:
         self.cache.clear()
-        if not state.startswith(b"state:["):
+        digest, body = state[:32], state[32:]
+        if hashlib.sha256(body).digest() != digest:
             raise IntegrityError("state-damaged", "no state")
-        self.cache += [int(part) for part in state[7:-1].split(b",") if part.strip()]
+        self.cache += [int(part) for part in body[1:-1].split(b",") if part.strip()]
 
     def cancel(self) -> None: ...
 

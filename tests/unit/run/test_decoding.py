@@ -14,8 +14,10 @@ from edgewise.core.outcome import FinishReason
 from edgewise.core.request import Sampling
 from edgewise.run.answer import Answer
 from edgewise.run.decoding import Decoder
+from edgewise.run.draft_model import DraftModel
+from edgewise.run.guesser import Guesser
 from edgewise.run.messages import Chunk, GenerateParams, Notice
-from edgewise.run.speculation import PassCosts, PromptLookup
+from edgewise.run.speculation import PassCosts
 from edgewise.runtimes.protocol import CancelledError, VerifyingEngine
 
 CHEAP = PassCosts(slope=0.01, single_s=1.0)
@@ -28,10 +30,15 @@ def decoded(
     *,
     guess: bool,
     limit: int = 60,
-    exact: bool | None = None,
+    exact: bool = False,
+    draft: DraftModel | None = None,
+    own: PassCosts | None = None,
     **fields: Any,
 ) -> tuple[Answer, str, list[int]]:
-    """Return the answer, its text, and what the cache holds."""
+    """Return the answer, its text, and what the cache holds.
+
+    ``own`` costs count in the place of those that are cheap at first and learned.
+    """
     shown: list[str] = []
 
     def emit(notice: Notice) -> None:
@@ -40,12 +47,12 @@ def decoded(
 
     given_ = {"max_tokens": limit, "sampling": GREEDY, "stop": (), "deadline_s": None, **fields}
     answer = Answer(GenerateParams(**given_), limit, emit)
-    costs = PassCosts(slope=CHEAP.slope, single_s=CHEAP.single_s)
-    lookup = PromptLookup(prompt, costs) if guess else None
-    learned = PassCosts(slope=0.01, exact=exact)
+    costs = own or PassCosts(slope=CHEAP.slope, single_s=CHEAP.single_s)
+    guesser = Guesser(prompt, costs, draft, {END}) if guess else None
+    learned = own or PassCosts(slope=0.01, exact=dict.fromkeys(range(16), True) if exact else {})
     cached = list(prompt)
     logits = engine.prefill(prompt)
-    decoder = Decoder(engine, {END}, answer, cached, lookup=lookup, costs=learned)
+    decoder = Decoder(engine, {END}, answer, cached, guesser=guesser, costs=learned)
     try:
         decoder.run(logits)
     except CancelledError:
@@ -95,6 +102,28 @@ def test_an_engine_that_rounds_otherwise_is_found_out_and_said() -> None:
     answer, _, _ = decoded(ScriptedEngine(noise=1e-6), prompt, guess=True)
     assert answer.speculation is not None
     assert answer.speculation.guessed == 0
+    assert "same logits" in answer.speculation.off
+
+
+@settings(max_examples=60, deadline=None)
+@given(prompt=prompts, ties=st.floats(0, 0.9))
+def test_an_engine_that_rounds_otherwise_from_some_length_on_is_found_out(
+    prompt: list[int], ties: float
+) -> None:
+    """As llama.cpp does with several threads, once its cache has 256 cells."""
+    plain = decoded(ScriptedEngine(ties=ties), prompt, guess=False, limit=160)
+    engine = ScriptedEngine(ties=ties, noise=1.0, noise_from=128)
+    guessed = decoded(engine, prompt, guess=True, limit=160)
+    assert guessed[1] == plain[1]
+    assert guessed[2] == plain[2] == engine.cache
+
+
+def test_before_that_length_it_guesses() -> None:
+    prompt = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8] * 3
+    engine = ScriptedEngine(noise=1.0, noise_from=128)
+    answer, _, _ = decoded(engine, prompt, guess=True, limit=160)
+    assert answer.speculation is not None
+    assert answer.speculation.accepted > 30
     assert "same logits" in answer.speculation.off
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,10 +33,10 @@ def test_the_state_that_shares_most_is_restored() -> None:
     for tokens in (LONG[:40], LONG, OTHER):
         cache.keep(tokens, with_state(tokens).save_state, to_disk=False)
     engine = ScriptedEngine()
-    assert cache.restore(engine, [*LONG, 5], better_than=0) == LONG
+    assert cache.restore(engine, [*LONG, 5], better_than=0) == (LONG, 0)
     assert engine.cache == LONG
     # A longer state serves a shorter prompt too: the caller cuts it.
-    assert cache.restore(engine, [*LONG[:50], 39], better_than=0) == LONG
+    assert cache.restore(engine, [*LONG[:50], 39], better_than=0) == (LONG, 0)
     assert cache.restore(engine, [*OTHER, 1], better_than=30) is None
 
 
@@ -60,8 +61,11 @@ def test_the_one_used_longest_ago_goes_first() -> None:
     cache.restore(ScriptedEngine(), [*LONG, 1], better_than=0)
     cache.keep(third, with_state(third).save_state, to_disk=False)
     assert cache.resident_bytes <= 2 * size + 20
-    assert cache.restore(ScriptedEngine(), [*LONG, 1], better_than=0) == LONG
-    assert cache.restore(ScriptedEngine(), [*OTHER, 1], better_than=0) == third  # 59 are shared
+    assert cache.restore(ScriptedEngine(), [*LONG, 1], better_than=0) == (LONG, 0)
+    assert cache.restore(ScriptedEngine(), [*OTHER, 1], better_than=0) == (
+        third,
+        0,
+    )  # 59 are shared
 
 
 def test_an_engine_that_saves_nothing_is_asked_once() -> None:
@@ -81,7 +85,7 @@ def test_another_process_restores_what_was_written(tmp_path: Path) -> None:
     first = PrefixCache(0, files(tmp_path))
     first.keep(LONG, with_state(LONG).save_state, to_disk=True)
     engine = ScriptedEngine()
-    assert PrefixCache(0, files(tmp_path)).restore(engine, [*LONG, 2], better_than=0) == LONG
+    assert PrefixCache(0, files(tmp_path)).restore(engine, [*LONG, 2], better_than=0) == (LONG, 0)
     assert engine.cache == LONG
     (written,) = (tmp_path / "prefixes").rglob("*.prefix")
     assert written.stat().st_mode & 0o077 == 0
@@ -113,7 +117,7 @@ def test_a_poisoned_file_is_thrown_away(tmp_path: Path, at: int) -> None:
     assert not path.exists()
 
 
-@pytest.mark.parametrize("change", [b"", b"EDGEWISEPREFIX1\n\xff\xff\xff\xff", b"x" * 5000])
+@pytest.mark.parametrize("change", [b"", b"EDGEWISEPREFIX2\n\xff\xff\xff\xff", b"x" * 5000])
 def test_a_file_that_is_something_else(tmp_path: Path, change: bytes) -> None:
     PrefixCache(0, files(tmp_path)).keep(LONG, with_state(LONG).save_state, to_disk=True)
     (path,) = (tmp_path / "prefixes").rglob("*.prefix")
@@ -160,4 +164,58 @@ def test_a_home_that_cannot_be_written_costs_nothing_but_time(tmp_path: Path) ->
     (tmp_path / "prefixes").write_text("no folder")
     cache = PrefixCache(1 << 20, files(tmp_path))
     cache.keep(LONG, with_state(LONG).save_state, to_disk=True)
-    assert cache.restore(ScriptedEngine(), [*LONG, 2], better_than=0) == LONG
+    assert cache.restore(ScriptedEngine(), [*LONG, 2], better_than=0) == (LONG, 0)
+
+
+def test_shrinking_drops_what_is_in_memory_and_keeps_what_is_on_disk(tmp_path: Path) -> None:
+    cache = PrefixCache(1 << 20, files(tmp_path))
+    cache.keep(LONG, with_state(LONG).save_state, to_disk=True)
+    cache.keep(OTHER, with_state(OTHER).save_state, to_disk=False)
+    held = cache.resident_bytes
+    assert held > 0
+    assert cache.shrink() == held
+    assert cache.resident_bytes == 0
+    assert cache.restore(ScriptedEngine(), [*OTHER, 1], better_than=0) is None
+    assert cache.restore(ScriptedEngine(), [*LONG, 1], better_than=0) == (LONG, 0)
+    cache.keep(OTHER, with_state(OTHER).save_state, to_disk=False)
+    assert cache.resident_bytes == 0, "nothing is kept while memory is tight"
+    cache.grow()
+    cache.keep(OTHER, with_state(OTHER).save_state, to_disk=False)
+    assert cache.restore(ScriptedEngine(), [*OTHER, 1], better_than=0) == (OTHER, 0)
+
+
+def test_a_state_in_memory_is_written_when_it_is_to_lie_on_disk(tmp_path: Path) -> None:
+    cache = PrefixCache(1 << 20, files(tmp_path))
+    cache.keep(LONG, with_state(LONG).save_state, to_disk=False)
+    assert not cache.on_disk(LONG)
+
+    def never() -> bytes:
+        raise AssertionError("it is there already")
+
+    cache.keep(LONG, never, to_disk=True)
+    assert cache.on_disk(LONG)
+    assert PrefixCache(0, files(tmp_path)).restore(ScriptedEngine(), [*LONG, 1], better_than=0)
+
+
+def test_shrinking_from_another_thread_disturbs_nothing() -> None:
+    cache = PrefixCache(1 << 20)
+    over = threading.Event()
+
+    def shrink() -> None:
+        while not over.is_set():
+            cache.shrink()
+            cache.grow()
+
+    thread = threading.Thread(target=shrink)
+    thread.start()
+    try:
+        for n in range(2000):
+            tokens = LONG if n % 2 else OTHER
+            cache.keep(tokens, with_state(tokens).save_state, to_disk=False)
+            engine = ScriptedEngine()
+            restored = cache.restore(engine, [*tokens, 1], better_than=0)
+            assert restored in (None, (tokens, 0))
+            assert engine.cache == (restored[0] if restored else [])
+    finally:
+        over.set()
+        thread.join()

@@ -119,3 +119,21 @@ def test_a_required_call_is_made_and_is_valid(session: Session) -> None:
     else:
         assert found.finish is FinishReason.LENGTH
         assert not found.tool_calls
+
+
+@pytest.mark.parametrize("parallel", [None, False])
+def test_a_required_call_ends_the_answer(session: Session, parallel: bool | None) -> None:
+    time = Tool(name="get_time", parameters=WEATHER.parameters)
+    for seed in range(4):
+        found = answer(
+            session,
+            asked(
+                "What is the weather in Paris, in Rome and in Oslo?",
+                tools=(WEATHER, time),
+                tool_choice=ToolChoice(mode="required", parallel=parallel),
+                sampling=Sampling(temperature=1.0, seed=seed),
+                max_tokens=200,
+            ),
+        )
+        assert found.finish is FinishReason.TOOL_CALLS, found.text
+        assert len(found.tool_calls) == 1

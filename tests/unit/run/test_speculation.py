@@ -39,13 +39,26 @@ def test_disappointment_ends_guessing_and_a_long_match_begins_it_again() -> None
     lookup = PromptLookup(text, PassCosts(slope=0.3))
     for token in text[:5]:
         lookup.extend(token)
-    assert lookup.guess(10)
     for _ in range(4):
-        lookup.learn(3, 0)
+        if guess := lookup.guess(10):
+            lookup.learn(len(guess), 0)
     assert lookup.guess(10) == []
-    for token in text[5:14]:
+    for token in text[5:20]:
         lookup.extend(token)
-    assert lookup.guess(10)[:2] == [114, 115]
+    assert lookup.guess(10)[:2] == [120, 121]
+
+
+@given(st.lists(st.integers(0, 3), min_size=40, max_size=300), st.floats(0.05, 1.5))
+def test_what_may_be_lost_is_bounded(answer: list[int], slope: float) -> None:
+    """Every guess is wrong: the answer loses a few steps at most."""
+    lookup = PromptLookup([1, 2, 3, 0] * 20, PassCosts(slope=slope))
+    lost = 0.0
+    for token in answer:
+        if guess := lookup.guess(15):
+            lookup.learn(len(guess), 0)
+            lost += slope * len(guess)
+        lookup.extend(token)
+    assert lost <= 1.6 + 4.0 + 0.012 * len(answer) + 1e-6
 
 
 def test_what_it_came_to() -> None:

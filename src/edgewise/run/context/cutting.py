@@ -1,22 +1,21 @@
 """Texts cut between tokens, and never inside a character.
 
-A character is what a reader takes for one: marks that combine with the letter before them, and
-the parts of a joined emoji, stay together.
+A character is what a reader takes for one: marks that combine with the letter before them, the
+parts of a joined emoji, the two letters of a flag and the parts of a syllable stay together.
 """
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable
 from typing import Final
+
+from edgewise.run.context.characters import is_border
 
 __all__ = ["halves", "head", "tail"]
 
 Tokens = list[int]
 
-_JOINER: Final = "\u200d"
-_SKIN_TONES: Final = range(0x1F3FB, 0x1F400)
-# A character has at most 4 bytes, and so at most as many tokens.
+# A code point has at most 4 bytes, and so at most as many tokens.
 _CHARACTER_TOKENS_MAX: Final = 4
 
 
@@ -55,23 +54,12 @@ def halves(text: str) -> tuple[str, str]:
 
 
 def _later(text: str, at: int) -> int:
-    while 0 < at < len(text) and _joined(text, at):
+    while 0 < at < len(text) and not is_border(text, at):
         at += 1
     return at
 
 
 def _earlier(text: str, at: int) -> int:
-    while 0 < at < len(text) and _joined(text, at):
+    while 0 < at < len(text) and not is_border(text, at):
         at -= 1
     return at
-
-
-def _joined(text: str, at: int) -> bool:
-    """Return whether the character at a place belongs to the one before it."""
-    following = text[at]
-    return (
-        following == _JOINER
-        or text[at - 1] == _JOINER
-        or ord(following) in _SKIN_TONES
-        or unicodedata.category(following).startswith("M")
-    )

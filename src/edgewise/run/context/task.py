@@ -48,6 +48,7 @@ class Task:
         room: Most tokens the prompt may have.
         render: From messages to prompt tokens.
         tokenize: From a piece of content to tokens.
+        count: How many tokens a piece of content has.
         detokenize: From tokens to a piece of content.
         summarise: Makes a summary of turns in at most so many tokens.
         whole: Tokens of the whole conversation; ``None`` when it is too large to render.
@@ -59,6 +60,7 @@ class Task:
     room: int
     render: Callable[[Sequence[Message]], list[int]]
     tokenize: Callable[[str], list[int]]
+    count: Callable[[str], int]
     detokenize: Callable[[list[int]], str]
     summarise: Callable[[Sequence[Message], int], str] | None
     whole: int | None
@@ -93,7 +95,7 @@ class Task:
         calls = [f"{call.name} {call.arguments}" for m in messages for call in m.tool_calls]
         texts = [m.content for m in messages if m.content] + calls
         frames = self.empty_and_frame[1] * (len(messages) + len(calls))
-        return frames + sum(len(self.tokenize(text)) for text in texts)
+        return frames + sum(map(self.count, texts))
 
     @functools.cached_property
     def empty_and_frame(self) -> tuple[int, int]:
@@ -211,9 +213,9 @@ def too_long(
             "messages": len(messages),
             "policy": str(policy),
         },
-        hint="shorten the last message or the system messages, ask for fewer tokens, or use a "
-        "larger context: --context N"
+        hint="shorten the last message or the system messages, ask for fewer tokens, or set "
+        "the model up with a larger context: edgewise up --context N"
         if not rejected
-        else "shorten the prompt, use a larger context: --context N, or ask with another context "
-        "policy than reject",
+        else "shorten the prompt, ask with another context policy than reject, or set the model up "
+        "with a larger context: edgewise up --context N",
     )

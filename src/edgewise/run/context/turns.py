@@ -8,6 +8,7 @@ message is a turn too. System messages belong to no turn and are always kept, in
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -77,19 +78,22 @@ def ranges(numbers: Iterable[int]) -> list[list[int]]:
 
 def _turns(messages: tuple[Message, ...]) -> tuple[tuple[int, ...], ...]:
     turns: list[list[int]] = []
-    callers: dict[str | None, int] = {}  # call id, or None for the latest call: its turn
+    starts: list[int] = []  # the first message of each turn: turns that join move no number
+    callers: dict[str | None, int] = {}  # call id, or None for the latest call: its message
     for index, message in enumerate(messages):
         if message.role == "system":
             continue
         if message.role == "user" or not turns:
             turns.append([])
+            starts.append(index)
         turns[-1].append(index)
-        if message.role == "tool":
-            caller = callers.get(message.tool_call_id, len(turns))
+        if message.role == "tool" and message.tool_call_id in callers:
+            caller = bisect.bisect_right(starts, callers[message.tool_call_id]) - 1
             if caller < len(turns) - 1:
                 turns[caller:] = [[i for turn in turns[caller:] for i in turn]]
+                del starts[caller + 1 :]
         for call in message.tool_calls:
-            callers[call.id] = callers[None] = len(turns) - 1
+            callers[call.id] = callers[None] = index
     return tuple(map(tuple, turns))
 
 

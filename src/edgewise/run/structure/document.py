@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from edgewise.core import strict_json
 from edgewise.errors import UnsupportedError
-from edgewise.run.structure import json_text
 from edgewise.run.structure.library import DOCUMENTATION, malformed, too_large, unsupported
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def read(source: str) -> Document:
         ResourceError: it is nested too deeply or holds too much.
     """
     try:
-        root = json_text.parse(source)
-    except ValueError as error:
+        root = strict_json.parse(source)
+    except strict_json.StrictJsonError as error:
         raise malformed(f"its schema cannot be read: {error}") from error
     if not isinstance(root, dict | bool):
         raise malformed("a schema is an object, true or false")

@@ -12,9 +12,10 @@ from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from edgewise.core import strict_json
 from edgewise.core.structure import Structure, StructureKind
 from edgewise.errors import UnsupportedError
-from edgewise.run.structure import formats, json_text
+from edgewise.run.structure import formats
 from edgewise.run.structure.document import read
 from edgewise.run.structure.grammar import prepare
 from edgewise.run.structure.library import accepts
@@ -24,7 +25,7 @@ from edgewise.run.structure.patterns import matches_pattern
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["validate"]
+__all__ = ["checker", "validate"]
 
 _REPORTED_MAX = 20
 _MESSAGE_CHARACTERS_MAX = 200
@@ -58,8 +59,8 @@ def _prepared(structure: Structure) -> Any:
 
 def _json(structure: Structure, text: str) -> tuple[str, ...]:
     try:
-        value = json_text.parse(text)
-    except ValueError as error:
+        value = strict_json.parse(text)
+    except strict_json.StrictJsonError as error:
         return (str(error),)
     if structure.kind is StructureKind.JSON:
         return () if isinstance(value, dict) else ("it is no JSON object",)
@@ -79,6 +80,22 @@ def _said(error: Any) -> str:
 @lru_cache(maxsize=32)
 def _validator(source: str) -> Any:
     """Return the checker of a schema, which is known to be sound."""
+    return checker(read(source).root)
+
+
+def checker(root: Any, *, formats_hold: bool = True) -> Any:
+    """Return jsonschema's validator of a schema, with the rules of this module.
+
+    Its patterns have to be sound: one that the engine does not take is not told from one that
+    nothing matches.
+
+    Args:
+        root: The schema.
+        formats_hold: Whether ``format`` is asserted; else it is a note, as the draft has it.
+
+    Raises:
+        UnsupportedError: the package is missing.
+    """
     jsonschema = _jsonschema()
     from referencing import Registry  # noqa: PLC0415 - comes with jsonschema
 
@@ -87,14 +104,15 @@ def _validator(source: str) -> Any:
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional_properties,
         "multipleOf": _multiple_of,
-        "format": _format,
     }
-    checker = jsonschema.validators.extend(
+    if formats_hold:
+        own["format"] = _format
+    kind = jsonschema.validators.extend(
         jsonschema.Draft202012Validator,
         {keyword: _with_error(function, jsonschema) for keyword, function in own.items()},
     )
     # A registry of its own: the default one would fetch what a reference names.
-    return checker(read(source).root, registry=Registry())
+    return kind(root, registry=Registry())
 
 
 def _jsonschema() -> ModuleType:
@@ -148,7 +166,11 @@ def _additional_properties(
     for name, value in instance.items():
         if name in schema.get("properties", {}):
             continue
-        if not any(matches_pattern(pattern, name) for pattern in patterns):
+        if any(matches_pattern(pattern, name) for pattern in patterns):
+            continue
+        if additional is False:
+            yield f"{name!r} is none of its properties"
+        else:
             yield from validator.descend(value, additional, path=name)
 
 

@@ -60,7 +60,9 @@ def detect_format(template: ChatTemplate, text: TextSettings) -> ToolFormat:
                 form = probe.learned(calls, way)
                 if form is not None:
                     return form
-    return replace(PROMPT_FORMAT, system_turn=probe.has_system_turn())
+    return replace(
+        PROMPT_FORMAT, system_turn=probe.has_system_turn(), instead_of=probe.unread_spelling()
+    )
 
 
 class _Probe:
@@ -79,6 +81,15 @@ class _Probe:
         said = {"role": "system", "content": _ANSWER}
         rendered = self._render([said, {"role": "user", "content": "Hello"}], prompt=True)
         return rendered is not None and _ANSWER in rendered
+
+    def unread_spelling(self) -> str | None:
+        """Return the name of a known spelling in which the template writes calls, if it is one."""
+        turn: dict[str, Any] = {"role": "assistant", "content": ""}
+        way = ToolFormat(begin="")
+        turn["tool_calls"] = [called(way, _IDS[0], *_CALLS[0])]
+        written = self._render([{"role": "user", "content": "Hello"}, turn]) or ""
+        is_harmony = "<|channel|>" in written and f"to=functions.{_CALLS[0][0]}" in written
+        return "harmony channels" if is_harmony else None
 
     def learned(self, calls: tuple[RawCall, ...], way: ToolFormat) -> ToolFormat | None:
         """Return the format, if the template takes calls in this way."""

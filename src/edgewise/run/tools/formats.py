@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from edgewise.core.outcome import Event
+from edgewise.run.tools.spellings import MarkedArguments, PythonCalls
 
 __all__ = ["PROMPT_FORMAT", "RawCall", "ToolFormat", "atoms"]
 
@@ -48,9 +49,12 @@ class ToolFormat:
         name_key: Key of the name in the JSON.
         arguments_key: Key of the arguments.
         text_arguments: Whether the arguments in the JSON are JSON text.
+        marked: How arguments are spelled that stand between marks each, behind the name.
+        python: How calls are spelled that are Python's.
         takes_text: Whether the template takes arguments as JSON text, not as an object.
         takes_short_ids: Whether the template takes only ids of nine letters and digits.
         by_prompt: Whether the format is Edgewise's own, explained to the model in the prompt.
+        instead_of: The spelling that the model was trained on and that is not read, if known.
         system_turn: Whether the template has a turn of the system's to explain it in.
         control: Those marks that are control tokens of the model.
         token_ids: Marks that are one token of the model each, with its id.
@@ -68,9 +72,12 @@ class ToolFormat:
     name_key: str = "name"
     arguments_key: str = "arguments"
     text_arguments: bool = False
+    marked: MarkedArguments | None = None
+    python: PythonCalls | None = None
     takes_text: bool = False
     takes_short_ids: bool = False
     by_prompt: bool = False
+    instead_of: str | None = None
     system_turn: bool = True
     control: tuple[str, ...] = ()
     token_ids: tuple[tuple[str, int], ...] = ()
@@ -79,6 +86,28 @@ class ToolFormat:
     def bare(self) -> bool:
         """Return whether a call is JSON with nothing before it."""
         return not self.begin.strip()
+
+    @property
+    def typed_by_schema(self) -> bool:
+        """Return whether arguments are read as texts, which the tool's schema has to type."""
+        return self.marked is not None and not self.marked.quoted
+
+    @property
+    def together(self) -> tuple[tuple[str, str], str] | None:
+        """Return the brackets around several calls and what joins them, if they share marks."""
+        if self.python is not None and self.python.join is not None:
+            return (self.python.opening, self.python.closing), self.python.join
+        return (("[", "]"), ", ") if self.listed else None
+
+    @property
+    def held(self) -> tuple[str, ...]:
+        """Return the marks that no value between marks may hold: they would end it."""
+        if self.marked is None:
+            return ()
+        marked = (self.marked.opening, self.marked.middle, self.marked.closing)
+        texts = (*self.starts, self.end, self.after_all, *marked)
+        words = dict.fromkeys(word for text in texts for word in text.split())
+        return tuple(word for word in words if "<" in word or "[" in word)
 
     @property
     def opens(self) -> tuple[str, ...]:
@@ -98,6 +127,7 @@ class ToolFormat:
             self.before_all,
             self.begin,
             *(self.separator or ()),
+            *((m.opening, m.middle, m.closing) if (m := self.marked) is not None else ()),
             self.end,
             self.between,
             self.after_all,
@@ -111,11 +141,14 @@ class ToolFormat:
         """Return what a caller that gives tools has to be told."""
         if not self.by_prompt:
             return ()
+        why = "the model's template knows no tools, or not how calls are spelled"
+        if self.instead_of is not None:
+            why = f"the model's template spells calls as {self.instead_of}, which is not read"
         return (
             Event(
                 code="tools-by-prompt",
-                message="the model's template knows no tools, or not how calls are spelled; "
-                "they are explained to the model in the prompt",
+                message=f"{why}; they are explained to the model in the prompt",
+                context={} if self.instead_of is None else {"spelling": self.instead_of},
             ),
         )
 
@@ -137,14 +170,19 @@ class ToolFormat:
 
     def spell(self, calls: Sequence[RawCall]) -> str:
         """Return calls as the model is expected to write them."""
-        if self.listed:
-            body = "[" + ", ".join(self._one(call) for call in calls) + "]"
+        if self.together is not None:
+            (opening, closing), join = self.together
+            body = f"{opening}{join.join(map(self._one, calls))}{closing}"
             return f"{self.before_all}{self.begin}{body}{self.end}{self.after_all}"
         spelled = [f"{self.begin}{self._one(call)}{self.end}" for call in calls]
         return f"{self.before_all}{self.between.join(spelled)}{self.after_all}"
 
     def _one(self, call: RawCall) -> str:
         name, arguments = call
+        if self.python is not None:
+            return self.python.spell(name, arguments)
+        if self.marked is not None:
+            return f"{name}{''.join(self.separator or ())}{self.marked.spell(arguments)}"
         if self.separator is not None:
             return f"{name}{'000000000'.join(self.separator)}{_json(arguments)}"
         given = _json(arguments) if self.text_arguments else arguments

@@ -9,7 +9,14 @@ from typing import Final
 
 from edgewise.core.structure import Structure, StructureKind
 from edgewise.core.tools import Tool, ToolChoice
+from edgewise.errors import UnsupportedError
 from edgewise.run.tools.formats import ToolFormat
+from edgewise.run.tools.grammar_arguments import (
+    json_schema,
+    marked_arguments,
+    python_arguments,
+)
+from edgewise.run.tools.spellings import MarkedArguments
 
 __all__ = ["CALLS_MAX", "structure_for"]
 
@@ -20,8 +27,8 @@ CALLS_MAX: Final = 8
 def structure_for(form: ToolFormat, tools: Sequence[Tool], choice: ToolChoice) -> Structure | None:
     """Return what an answer has to look like that must call a tool.
 
-    A named tool is called once; otherwise there are 1 to :data:`CALLS_MAX` calls. What of a
-    tool's schema no grammar can carry is left to the check of the calls that were made.
+    There is one call; where parallel calls were asked for there are 1 to :data:`CALLS_MAX`. What
+    of a tool's schema no grammar can carry is left to the check of the calls that were made.
 
     Returns:
         A grammar in Lark's notation for llguidance, which unlike a caller's may hold schemas and
@@ -39,17 +46,8 @@ def structure_for(form: ToolFormat, tools: Sequence[Tool], choice: ToolChoice) -
         return None
     allowed = [t for t in tools if choice.name is None or t.name == choice.name]
     writer = _Writer(form, {mark: ids[mark] for mark in form.control})
-    most = 1 if choice.name is not None else CALLS_MAX
+    most = 1 if choice.forces_one else CALLS_MAX
     return Structure(kind=StructureKind.LARK, source=writer.grammar(allowed, most))
-
-
-def _schema(tool: Tool) -> str:
-    """Return a tool's schema as the grammar library takes it, options included."""
-    from edgewise.run.structure.grammar import prepare  # noqa: PLC0415 - few requests need it
-
-    own = Structure(kind=StructureKind.JSON_SCHEMA, source=tool.parameters)
-    (grammar,) = json.loads(prepare(own)[0].grammar)["grammars"]
-    return json.dumps(grammar["json_schema"])
 
 
 class _Writer:
@@ -60,10 +58,10 @@ class _Writer:
     def grammar(self, tools: Sequence[Tool], most: int) -> str:
         form = self._form
         again = f" (again){{0,{most - 1}}}" if most > 1 else ""
-        wrap = (form.begin, form.end) if form.listed else ("", "")
-        each = ("", "") if form.listed else (form.begin, form.end)
-        between = ", " if form.listed else form.between
-        brackets = ("[", "]") if form.listed else ("", "")
+        together = form.together
+        wrap = (form.begin, form.end) if together is not None else ("", "")
+        each = ("", "") if together is not None else (form.begin, form.end)
+        brackets, between = (("", ""), form.between) if together is None else together
         lines = [
             _rule(
                 "start",
@@ -81,12 +79,33 @@ class _Writer:
         return "\n".join(lines) + "\n"
 
     def _call(self, index: int, tool: Tool) -> list[str]:
+        form, rule = self._form, f"args_{index}"
+        name = _quoted(tool.name)
+        if form.python is not None:
+            rules = python_arguments(rule, tool, pythonic=form.python.pythonic)
+            return [_rule(f"call_{index}", name, _quoted("("), rule, _quoted(")")), *rules]
+        if form.marked is not None:
+            self._require_text_marks(form.marked)
+            separator = self._text("".join(form.separator or ()))
+            rules = marked_arguments(rule, tool, form.marked, form.held, self._text)
+            return [_rule(f"call_{index}", name, separator, rule), *rules]
         before, behind = self._around(tool.name)
         # A rule of its own, so that what the schema refers to is looked for in the schema.
         return [
-            _rule(f"call_{index}", before, f"args_{index}", behind),
-            f"args_{index}: %json {_schema(tool)}",
+            _rule(f"call_{index}", before, rule, behind),
+            f"args_{index}: %json {json_schema(tool, tool.parameters)}",
         ]
+
+    def _require_text_marks(self, marked: MarkedArguments) -> None:
+        """Refuse marks that are control tokens: no terminal could run up to one."""
+        lost = [mark for mark in self._control if mark in marked.middle + marked.closing]
+        if lost:
+            raise UnsupportedError(
+                "structure-unsupported",
+                f"a call cannot be forced where {lost[0]!r} around arguments is a control token",
+                context={"mark": lost[0]},
+                hint="do not require the call",
+            )
 
     def _around(self, name: str) -> tuple[str, str]:
         """Return what stands before and behind the arguments of a call."""

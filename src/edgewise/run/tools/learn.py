@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from edgewise.run.tools.formats import RawCall, ToolFormat, atoms
+from edgewise.run.tools.learn_spellings import as_python, between_marks
 from edgewise.run.tools.parse import parse_calls
+from edgewise.run.tools.places import Place, common
 
 __all__ = ["learn"]
 
@@ -17,15 +18,6 @@ _MARK_CHARACTERS_MIN = 3
 _MARK_SIGNS = frozenset("<>[]|`")
 # Two small calls. A template that makes more of them is not trusted with our time.
 _BODY_CHARACTERS_MAX = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a call stands, and what its JSON looks like."""
-
-    start: int
-    end: int
-    shape: dict[str, Any]
 
 
 def learn(body: str, calls: Sequence[RawCall], ids: Sequence[str]) -> ToolFormat | None:
@@ -40,26 +32,45 @@ def learn(body: str, calls: Sequence[RawCall], ids: Sequence[str]) -> ToolFormat
     """
     if len(body) > _BODY_CHARACTERS_MAX:
         return None
-    for find in (_in_json, _beside_json):
+    for find in (_in_json, _beside_json, as_python, between_marks):
         places = find(body, calls, ids)
         form = None if places is None else _framed(body, places)
         if form is not None and _usable(form):
             read = parse_calls(body, form)
-            if read.problem is None and list(read.calls) == list(calls) and not read.text.strip():
+            wanted = [_as_read(call, form) for call in calls]
+            if read.problem is None and list(read.calls) == wanted and not read.text.strip():
                 return form
     return None
 
 
+def _as_read(call: RawCall, form: ToolFormat) -> RawCall:
+    """Return a call as it comes out of the parser, before a schema has typed its arguments."""
+    if form.marked is None or not form.typed_by_schema:
+        return call
+    name, arguments = call
+    return name, {key: form.marked.spell_value(value) for key, value in arguments.items()}
+
+
 def _usable(form: ToolFormat) -> bool:
+    if form.marked is not None:
+        marked = form.marked
+        marks = (form.begin, form.end, marked.opening, marked.closing)
+        return marked.middle.strip() != "" and all(map(_is_mark, marks))
+    if form.bare and form.python is not None:
+        return bool(form.python.opening) and not form.before_all.strip()
     if form.bare:
         return form.separator is None and not form.before_all.strip()
-    mark = form.begin.strip()
+    return _is_mark(form.begin)
+
+
+def _is_mark(text: str) -> bool:
+    mark = text.strip()
     return len(mark) >= _MARK_CHARACTERS_MIN and not _MARK_SIGNS.isdisjoint(mark)
 
 
-def _in_json(body: str, calls: Sequence[RawCall], _ids: Sequence[str]) -> list[_Place] | None:
+def _in_json(body: str, calls: Sequence[RawCall], _ids: Sequence[str]) -> list[Place] | None:
     """Return where the calls stand as JSON that holds their names too."""
-    places: list[_Place] = []
+    places: list[Place] = []
     at = 0
     for index, call in enumerate(calls):
         for start, end, value in _values(body, at):
@@ -67,8 +78,8 @@ def _in_json(body: str, calls: Sequence[RawCall], _ids: Sequence[str]) -> list[_
             if shape is None:
                 continue
             if _is_list_of(value, calls):
-                return [_Place(start, end, {**shape, "listed": True})]
-            places.append(_Place(start, end, shape))
+                return [Place(start, end, {**shape, "listed": True})]
+            places.append(Place(start, end, shape))
             at = end
             break
         else:
@@ -121,9 +132,9 @@ def _load(text: str) -> Any:
         return None
 
 
-def _beside_json(body: str, calls: Sequence[RawCall], ids: Sequence[str]) -> list[_Place] | None:
+def _beside_json(body: str, calls: Sequence[RawCall], ids: Sequence[str]) -> list[Place] | None:
     """Return where the calls stand as a name and, behind it, the JSON of the arguments."""
-    places: list[_Place] = []
+    places: list[Place] = []
     at = 0
     for (name, arguments), id_ in zip(calls, ids, strict=True):
         start = body.find(name, at)
@@ -134,12 +145,12 @@ def _beside_json(body: str, calls: Sequence[RawCall], ids: Sequence[str]) -> lis
         if found is None:
             return None
         separator = tuple(body[behind : found[0]].split(id_))
-        places.append(_Place(start, found[1], {"separator": separator}))
+        places.append(Place(start, found[1], {"separator": separator}))
         at = found[1]
     return places
 
 
-def _framed(body: str, places: list[_Place]) -> ToolFormat | None:
+def _framed(body: str, places: list[Place]) -> ToolFormat | None:
     """Return the format with what stands before, between and behind the calls."""
     first, last = places[0], places[-1]
     if any(place.shape != first.shape for place in places):
@@ -148,8 +159,11 @@ def _framed(body: str, places: list[_Place]) -> ToolFormat | None:
     if len(places) == 1:
         return ToolFormat(begin="".join(before), end="".join(behind), **first.shape)
     middle = atoms(body[first.end : last.start])
-    begin = _common(before[::-1], middle[::-1])[::-1]
-    end = _common(middle, behind)
+    begin = common(before[::-1], middle[::-1])[::-1]
+    end = common(middle, behind)
+    # Space between two calls belongs to both: to the end, then.
+    while len(begin) + len(end) > len(middle) and begin[0].isspace():
+        begin = begin[1:]
     if len(begin) + len(end) > len(middle):
         return None
     return ToolFormat(
@@ -160,11 +174,3 @@ def _framed(body: str, places: list[_Place]) -> ToolFormat | None:
         after_all="".join(behind[len(end) :]),
         **first.shape,
     )
-
-
-def _common(one: list[str], other: list[str]) -> list[str]:
-    """Return the words with which both lists begin."""
-    for index, (left, right) in enumerate(zip(one, other, strict=False)):
-        if left != right:
-            return one[:index]
-    return one[: min(len(one), len(other))]

@@ -6,38 +6,31 @@ Invariants: the work is linear in the text; no text, however deep or long, raise
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from edgewise.run.tools.formats import RawCall, ToolFormat
+from edgewise.run.tools.parse_spellings import looks_like_python, marked_call, python_calls
+from edgewise.run.tools.reading import (
+    ARGUMENTS_DEPTH_MAX,
+    BrokenError,
+    NoCallError,
+    json_at,
+    mark_at,
+    name_at,
+    skip,
+    skip_space,
+)
 
 __all__ = ["ARGUMENTS_DEPTH_MAX", "ParsedCalls", "looks_like_bare_call", "parse_calls"]
 
-# Within what a template takes back (64), and far above any function's arguments.
-ARGUMENTS_DEPTH_MAX: Final = 48
-
-# A text, closed or not, or a bracket. The text that never closes runs to the end, so that no
-# part of it is looked at twice.
-_STRUCTURE: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)|[{}\[\]]', re.DOTALL)
-_SPACE: Final = re.compile(r"\s*")
 _JOIN: Final = re.compile(r"[\s,;]*")
-_NAME: Final = re.compile(r"[A-Za-z0-9_.\-]{1,64}")
 _ID: Final = re.compile(r"[\w.\-:]{0,64}")
 _FIRST_KEY: Final = re.compile(r'\s*\[?\s*\{\s*"([^"\\]*)"\s*:')
 _BEFORE_FIRST_KEY: Final = re.compile(r'\s*(?:\[\s*)?(?:\{\s*(?:"[^"\\]*(?:"\s*)?)?)?')
 _UNDECIDED_CHARACTERS_MAX: Final = 64
-
-
-class _BrokenError(Exception):
-    """The text is no well-formed call, for the reason given."""
-
-
-class _NoCallError(_BrokenError):
-    """The text is sound and something else than a call."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +59,16 @@ def parse_calls(text: str, form: ToolFormat) -> ParsedCalls:
         return ParsedCalls(text=text)
     try:
         return _Reader(text, form).read()
-    except _NoCallError:
+    except NoCallError:
         return ParsedCalls(text=text)
-    except _BrokenError as broken:
+    except BrokenError as broken:
         return ParsedCalls(text=text, problem=str(broken))
 
 
 def looks_like_bare_call(text: str, form: ToolFormat) -> bool | None:
     """Return whether JSON at the start of an answer may be a call; ``None``: not known yet."""
+    if form.python is not None:
+        return looks_like_python(text)
     first = _FIRST_KEY.match(text)
     if first is not None:
         known = {form.name_key, form.arguments_key, "type", "function", "id"}
@@ -105,8 +100,11 @@ class _Reader:
             self._read_call()
         self._outside.append(self._text[self._at :])
         outside = self._text_outside()
+        stray = next((mark for mark in self._form.held if mark in outside), None)
+        if self._calls and stray is not None:
+            raise BrokenError(f"{stray!r} stands outside of a call")
         if not self._calls and self._marked:
-            raise _BrokenError("a call begins and there is none")
+            raise BrokenError("a call begins and there is none")
         return ParsedCalls(text=outside, calls=tuple(self._calls))
 
     def _next_mark(self) -> tuple[int, str] | None:
@@ -131,9 +129,13 @@ class _Reader:
         return text
 
     def _read_bare(self) -> None:
-        """Read JSON values at the very start."""
+        """Read calls at the very start."""
+        if self._form.python is not None:
+            at = self._past_space()
+            self._calls, self._at = python_calls(self._text, at, self._form.python)
+            return
         while True:
-            at = _skip(_JOIN, self._text, self._at) if self._calls else self._past_space()
+            at = skip(_JOIN, self._text, self._at) if self._calls else self._past_space()
             if at >= len(self._text) or self._text[at] not in "{[":
                 return
             self._at = at
@@ -143,7 +145,13 @@ class _Reader:
         """Read one section, from behind the mark that begins it."""
         form = self._form
         self._at = self._past_space()
-        if form.separator is None:
+        if form.python is not None:
+            calls, self._at = python_calls(self._text, self._at, form.python)
+            self._calls += calls
+        elif form.marked is not None:
+            call, self._at = marked_call(self._text, self._at, form, form.marked)
+            self._calls.append(call)
+        elif form.separator is None:
             self._take_json()
         else:
             self._take_named(form.separator)
@@ -152,116 +160,49 @@ class _Reader:
         if not end or at >= len(self._text):
             return
         if not self._text.startswith(end, at):
-            raise _BrokenError(f"{end!r} does not follow the arguments")
+            raise BrokenError(f"{end!r} does not follow the arguments")
         self._at = at + len(end)
 
     def _take_json(self) -> None:
         value = self._value()
         items = value if isinstance(value, list) else [value]
         if not items:
-            raise _BrokenError("the list of calls is empty")
+            raise BrokenError("the list of calls is empty")
         self._calls += [self._call(item) for item in items]
 
     def _call(self, item: Any) -> RawCall:
         form = self._form
         # Bare JSON is a call only when it has everything that a call has.
-        broken = (
-            _NoCallError if form.bare and not self._marked and not self._calls else _BrokenError
-        )
+        broken = NoCallError if form.bare and not self._marked and not self._calls else BrokenError
         if isinstance(item, dict) and isinstance(item.get("function"), dict):
             item = item["function"]
         if not isinstance(item, dict) or not isinstance(item.get(form.name_key), str):
             raise broken(f"a call has no {form.name_key!r}")
         keys = (form.arguments_key, "arguments", "parameters")
         key = next((key for key in keys if key in item), None)
-        if key is None and broken is _NoCallError:
+        if key is None and broken is NoCallError:
             raise broken(f"a call has no {form.arguments_key!r}")
         return item[form.name_key], self._arguments({} if key is None else item[key])
 
     def _take_named(self, separator: tuple[str, ...]) -> None:
-        name = _NAME.match(self._text, self._at)
-        if name is None:
-            raise _BrokenError("no name follows the mark of a call")
-        self._at = name.end()
+        name, self._at = name_at(self._text, self._at)
         for index, piece in enumerate(separator):
             if index:
-                self._at = _skip(_ID, self._text, self._past_space())
-            self._at = self._past_space()
-            mark = piece.strip()
-            if not self._text.startswith(mark, self._at):
-                raise _BrokenError(f"{mark!r} does not follow the name of a call")
-            self._at += len(mark)
+                self._at = skip(_ID, self._text, self._past_space())
+            self._at = mark_at(self._text, self._at, piece)
         self._at = self._past_space()
-        self._calls.append((name.group(), self._arguments(self._value())))
+        self._calls.append((name, self._arguments(self._value())))
 
     def _arguments(self, value: Any) -> Mapping[str, Any]:
         if isinstance(value, str) and self._form.text_arguments:
-            value, _ = _decode(value, _skip(_SPACE, value, 0))
+            value, _ = json_at(value, skip_space(value, 0))
         if not isinstance(value, dict):
-            raise _BrokenError("the arguments are not an object")
+            raise BrokenError("the arguments are not an object")
         return value
 
     def _value(self) -> Any:
-        value, self._at = _decode(self._text, self._at)
+        value, self._at = json_at(self._text, self._at)
         return value
 
     def _past_space(self) -> int:
-        return _skip(_SPACE, self._text, self._at)
-
-
-def _skip(pattern: re.Pattern[str], text: str, at: int) -> int:
-    found = pattern.match(text, at)
-    return at if found is None else found.end()
-
-
-def _decode(text: str, at: int) -> tuple[Any, int]:
-    """Return the object or list that begins at a place, and where it ends."""
-    end = _end_of_json(text, at)
-    try:
-        value = json.loads(
-            text[at:end],
-            object_pairs_hook=_without_twins,
-            parse_constant=_refuse_constant,
-            parse_float=_finite,
-        )
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise _BrokenError("the JSON holds half a character") from error
-    except (ValueError, RecursionError) as error:
-        raise _BrokenError(f"the JSON is malformed: {str(error)[:200]}") from error
-    return value, end
-
-
-def _end_of_json(text: str, at: int) -> int:
-    if at >= len(text) or text[at] not in "{[":
-        raise _BrokenError("no JSON follows the mark of a call")
-    depth = 0
-    for found in _STRUCTURE.finditer(text, at):
-        sign = text[found.start()]
-        if sign in "{[":
-            depth += 1
-            if depth > ARGUMENTS_DEPTH_MAX:
-                raise _BrokenError(f"the JSON is nested more than {ARGUMENTS_DEPTH_MAX} deep")
-        elif sign in "}]":
-            depth -= 1
-            if depth == 0:
-                return found.end()
-    raise _BrokenError("the JSON does not end")
-
-
-def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) != len(pairs):
-        raise _BrokenError("an object has the same key twice")
-    return value
-
-
-def _refuse_constant(name: str) -> None:
-    raise _BrokenError(f"{name} is no JSON")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise _BrokenError("a number is too large")
-    return number
+        return skip_space(self._text, self._at)

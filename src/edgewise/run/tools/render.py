@@ -182,9 +182,12 @@ def _explanation(tools: Sequence[Tool], choice: ToolChoice, form: ToolFormat) ->
     lines = [json.dumps(one["function"], ensure_ascii=False) for one in definitions(tools)]
     example = form.spell([("NAME", {"ARGUMENT": "VALUE"})])
     rule = "To call one or more of them, write for each call, and nothing else:"
+    if choice.parallel is False:
+        rule = "To call one of them, write this, and nothing else:"
     if choice.mode == "required":
         which = f"the tool {choice.name}" if choice.name else "a tool"
-        rule = f"You must call {which} now. Write for each call, and nothing else:"
+        what = "Write this once" if choice.forces_one else "Write for each call"
+        rule = f"You must call {which} now. {what}, and nothing else:"
     about = "You can call these tools. Each line describes one of them, with the JSON Schema of "
     return "\n".join([about + "its arguments:", *lines, "", rule, example])
 

@@ -37,7 +37,9 @@ class CallParser:
 
         Raises:
             InputError: the parameters of a tool are no valid JSON Schema (``tool-invalid``).
-            UnsupportedError: the library that checks them is not installed.
+            UnsupportedError: a pattern in them cannot be checked, or the library that checks
+                them is not installed.
+            ResourceError: a pattern is too long.
         """
         self._form = form
         self._choice = choice
@@ -100,7 +102,10 @@ class CallParser:
         assert self._checker is not None
         parsed = parse_calls(rest, self._form)
         problems = [parsed.problem] if parsed.problem is not None else []
-        problems += [why for why in (self._checker.problem(*c) for c in parsed.calls) if why]
+        checked = [(n, *self._checker.checked(n, a, self._form)) for n, a in parsed.calls]
+        problems += [why for *_, why in checked if why]
+        if self._choice.parallel is False and len(parsed.calls) > 1:
+            problems.append(f"one call was asked for at a time, and there are {len(parsed.calls)}")
         if problems:
             return rest, _NO_CALLS, (*map(_invalid, problems), *self._missing())
         if not parsed.calls:
@@ -111,7 +116,7 @@ class CallParser:
                 name=name,
                 arguments=json.dumps(arguments, ensure_ascii=False),
             )
-            for name, arguments in parsed.calls
+            for name, arguments, _ in checked
         )
         return parsed.text, calls, ()
 

@@ -88,6 +88,19 @@ def test_late_results_join_all_turns_in_between() -> None:
     assert Conversation(messages).turns == ((0, 1, 2, 3, 4, 5, 6),)
 
 
+def test_a_call_whose_turn_has_joined_another_is_found_again() -> None:
+    messages = (
+        assistant("", "c1"),
+        user(""),
+        assistant("", "c3"),
+        tool("", "c1"),  # joins the first two turns
+        user(""),
+        tool("", "c3"),  # the call is in what is now the first turn
+        user("?"),
+    )
+    assert Conversation(messages).turns == ((0, 1, 2, 3, 4, 5), (6,))
+
+
 def test_turns_are_kept_in_their_order() -> None:
     messages = chat(("a", "b"), ("c", "d"), ("e", "f"), last="g")
     kept = Conversation(messages).keep({3, 1})

@@ -26,6 +26,12 @@ def _each(call: str, between: str = "") -> str:
 
 _JSON = "{{ '{\"name\": \"' + c.function.name + '\", \"arguments\": ' + c.function.arguments|tojson + '}' }}"
 
+_PYTHON = (
+    "{{ c.function.name + '(' }}{% for k, v in c.function.arguments.items() %}"
+    "{{ k + '=' }}{{ (v|tojson) if v is string else (%s) }}{% if not loop.last %}{{ ', ' }}{% endif %}"
+    "{% endfor %}{{ ')' }}"
+)
+
 TEMPLATES = {
     # Hermes, Qwen 2.5 and 3, SmolLM3
     "tagged": _chatml(
@@ -98,6 +104,74 @@ TEMPLATES = {
         )
         + "<｜tool▁calls▁end｜>{% endif %}"
     ),
+    # Qwen3-Coder: each argument in tags of its own, texts as they are
+    "parameters": _chatml(
+        _each(
+            "{{ '\\n<tool_call>\\n<function=' + c.function.name + '>\\n' }}"
+            "{% for k, v in c.function.arguments.items() %}"
+            "{{ '<parameter=' + k + '>\\n' + (v if v is string else v|tojson) + '\\n</parameter>\\n' }}"
+            "{% endfor %}{{ '</function>\\n</tool_call>' }}"
+        )
+    ),
+    # The same with Python's constants, as templates that write values as text have them
+    "parameters-python": _chatml(
+        _each(
+            "{{ '<function=' + c.function.name + '>' }}"
+            "{% for k, v in c.function.arguments.items() %}"
+            "{{ '<parameter=' + k + '>' + v|string + '</parameter>' }}"
+            "{% endfor %}{{ '</function>' }}"
+        )
+    ),
+    # GLM 4.5: names and values apart
+    "keys-and-values": _chatml(
+        _each(
+            "{{ '<tool_call>' + c.function.name + '\\n' }}"
+            "{% for k, v in c.function.arguments.items() %}"
+            "{{ '<arg_key>' + k + '</arg_key>\\n<arg_value>' + (v if v is string else v|tojson) + '</arg_value>\\n' }}"
+            "{% endfor %}{{ '</tool_call>' }}",
+            "{{ '\\n' }}",
+        )
+    ),
+    # MiniMax: calls in a frame, names as attributes
+    "invoked": _chatml(
+        "{% if m.tool_calls %}{{ '<calls>\\n' }}"
+        + _each(
+            "{{ '<invoke name=\"' + c.function.name + '\">\\n' }}"
+            "{% for k, v in c.function.arguments.items() %}"
+            "{{ '<parameter name=\"' + k + '\">' + (v if v is string else v|tojson) + '</parameter>\\n' }}"
+            "{% endfor %}{{ '</invoke>\\n' }}"
+        )
+        + "{{ '</calls>' }}{% endif %}"
+    ),
+    # Every value as JSON, so that nothing has to be guessed
+    "parameters-json": _chatml(
+        _each(
+            "{{ '<call:' + c.function.name + '>' }}"
+            "{% for k, v in c.function.arguments.items() %}"
+            "{{ '<arg:' + k + '>' + v|tojson + '</arg>' }}"
+            "{% endfor %}{{ '</call>' }}"
+        )
+    ),
+    # LFM2: Python's calls in a list between marks
+    "python-list": _chatml(
+        "{% if m.tool_calls %}<|tool_call_start|>["
+        + _each(_PYTHON.replace("%s", "v|string"), ", ")
+        + "]<|tool_call_end|>{% endif %}"
+    ),
+    # Gemma 3 as it is prompted: a line each in a block
+    "python-block": _chatml(
+        "{% if m.tool_calls %}{{ '```tool_code\\n' }}"
+        + _each(_PYTHON.replace("%s", "v|string"), "{{ '\\n' }}")
+        + "{{ '\\n```' }}{% endif %}"
+    ),
+    # Llama 3.2 1B and 3B: the list is the whole answer; here with JSON's constants
+    "python-bare": _chatml(
+        "{% if m.tool_calls %}[" + _each(_PYTHON.replace("%s", "v|tojson"), ", ") + "]{% endif %}"
+    ),
+    # A pair of marks around each
+    "python-each": _chatml(
+        _each("<call>" + _PYTHON.replace("%s", "v|tojson") + "</call>", "{{ '\\n' }}")
+    ),
     # Mistral 7B v0.3 to Small 3.1: ids of nine characters, turns in turn, tools before the last
     "mistral-list": """{{- bos_token }}
 {%- for m in messages %}
@@ -133,12 +207,21 @@ UNAWARE = {
 {{- '<start_of_turn>' + m.role + '\\n' + m.content|trim + '<end_of_turn>\\n' }}
 {%- endfor %}
 {%- if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}""",
-    # Knows tools; its calls are XML that no JSON parser reads (Qwen3-Coder, GLM)
+    # Knows tools; its calls have no name
     "xml": _chatml(
         _each(
             "<tool_call>{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>{{ v }}</parameter>{% endfor %}</tool_call>"
         )
     ),
+    # gpt-oss: calls are turns in channels of their own
+    "harmony": """{%- if tools %}{{ '<|start|>developer<|message|>' }}{% for t in tools %}{{ t|tojson }}{% endfor %}{{ '<|end|>' }}{% endif %}
+{%- for m in messages %}
+{%- if m.tool_calls %}{% set c = m.tool_calls[0] %}{{ '<|start|>assistant<|channel|>commentary to=functions.' + c.function.name + ' <|constrain|>json<|message|>' + c.function.arguments|tojson + '<|call|>' }}
+{%- elif m.role == 'tool' %}{{ '<|start|>functions to=assistant<|channel|>commentary<|message|>' + m.content|tojson + '<|end|>' }}
+{%- elif m.role == 'assistant' %}{{ '<|start|>assistant<|channel|>final<|message|>' + m.content + '<|end|>' }}
+{%- else %}{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}
+{%- endif %}{% endfor %}
+{%- if add_generation_prompt %}{{ '<|start|>assistant' }}{% endif %}""",
     # Writes the tools, and drops the calls
     "forgetful": _chatml(""),
 }

@@ -96,15 +96,19 @@ def parse(pieces: list[str], name: str, tools: tuple[Tool, ...]) -> Any:
 @pytest.mark.parametrize("name", ALL)
 def test_every_accepted_answer_comes_back(part: str, name: str) -> None:
     seen = 0
+    form = ALL[name]
     for id_, tools, wanted in cases(part):
-        text = ALL[name].spell(wanted)
+        text = form.spell(wanted)
         pieces = [text[at : at + 4] for at in range(0, len(text), 4)]  # about a token each
         said, made, events = parse(pieces, name, tools)
-        if id_ in CONTRADICTING:
+        if id_ == "simple_python_307" and form.marked is not None and form.typed_by_schema:
+            # The boolean is a text there, as the definition has it: nothing contradicts.
+            assert made[0][1]["venue"] == form.marked.spell_value(wanted[0][1]["venue"])
+        elif id_ in CONTRADICTING:
             assert (said, made, {e.code for e in events}) == (text, [], {"tool-call-invalid"})
-            continue
-        assert (made, events, said.strip()) == (wanted, (), ""), id_
-        seen += 1
+        else:
+            assert (made, events, said.strip()) == (wanted, (), ""), id_
+            seen += 1
     assert seen >= 199
 
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.unit.run.tools.forms import FORMATS, TEMPLATES, UNAWARE, detected
 
 from edgewise.run.tools import PROMPT_FORMAT, ToolFormat, parse_calls
+from edgewise.run.tools.spellings import MarkedArguments, PythonCalls
 
 CALLS = [
     ("get.weather", {"place": 'Bad "Ems" {a}', "days": 3, "deep": {"l": [1, [2, {"x": None}]]}}),
@@ -25,8 +27,17 @@ def test_every_form_is_learned(name: str) -> None:
 @pytest.mark.parametrize("name", UNAWARE)
 def test_what_a_template_cannot_spell_is_explained_in_the_prompt_and_said(name: str) -> None:
     form = detected(UNAWARE[name])
-    assert form == replace(PROMPT_FORMAT, system_turn=name != "no-system")
+    spelling = "harmony channels" if name == "harmony" else None
+    assert form == replace(PROMPT_FORMAT, system_turn=name != "no-system", instead_of=spelling)
+    assert (spelling or "how calls are spelled") in form.events[0].message
     assert [event.code for event in form.events] == ["tools-by-prompt"]
+
+
+def as_read(form: ToolFormat, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments as they come out of the parser: as texts, where a schema types them."""
+    if form.marked is None or form.marked.quoted:
+        return arguments
+    return {key: form.marked.spell_value(value) for key, value in arguments.items()}
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
@@ -35,7 +46,7 @@ def test_what_a_format_spells_it_reads(name: str) -> None:
     calls = CALLS[:1] if name == "bare" else CALLS
     parsed = parse_calls(form.spell(calls), form)
     assert parsed.problem is None
-    assert list(parsed.calls) == calls
+    assert list(parsed.calls) == [(name, as_read(form, given)) for name, given in calls]
     assert parsed.text == ""
 
 
@@ -59,6 +70,62 @@ def test_what_a_format_spells_it_reads(name: str) -> None:
             },
         ),
         ("nested", {"nested": True}),
+        (
+            "parameters",
+            {
+                "begin": "\n<tool_call>\n<function=",
+                "separator": (">\n",),
+                "marked": MarkedArguments(
+                    opening="<parameter=", middle=">\n", closing="\n</parameter>\n"
+                ),
+                "end": "</function>\n</tool_call>",
+                "typed_by_schema": True,
+            },
+        ),
+        (
+            "parameters-python",
+            {
+                "marked": MarkedArguments(
+                    opening="<parameter=", middle=">", closing="</parameter>", pythonic=True
+                )
+            },
+        ),
+        (
+            "keys-and-values",
+            {
+                "begin": "<tool_call>",
+                "separator": ("\n",),
+                "marked": MarkedArguments(
+                    opening="<arg_key>",
+                    middle="</arg_key>\n<arg_value>",
+                    closing="</arg_value>\n",
+                ),
+            },
+        ),
+        (
+            "invoked",
+            {"before_all": "<calls>\n", "begin": '<invoke name="', "end": "</invoke>\n"},
+        ),
+        ("parameters-json", {"typed_by_schema": False}),
+        (
+            "python-list",
+            {
+                "begin": "<|tool_call_start|>",
+                "python": PythonCalls(opening="[", join=", ", closing="]"),
+            },
+        ),
+        (
+            "python-block",
+            {"begin": "```tool_code\n", "python": PythonCalls(join="\n"), "end": "\n```"},
+        ),
+        (
+            "python-bare",
+            {
+                "bare": True,
+                "python": PythonCalls(opening="[", join=", ", closing="]", pythonic=False),
+            },
+        ),
+        ("python-each", {"begin": "<call>", "python": PythonCalls(pythonic=False)}),
     ],
 )
 def test_the_parts_of_a_format(name: str, expected: dict[str, object]) -> None:

@@ -112,7 +112,7 @@ def test_tools_calls_and_results_never_act_as_control_tokens(name: str) -> None:
             role="assistant",
             content=ATTACK,
             tool_calls=(
-                ToolCall(id=CALL.id, name=ATTACK, arguments=f'{{"{escaped}": "{escaped}"}}'),
+                ToolCall(id=CALL.id, name=CALL.name, arguments=f'{{"{escaped}": "{escaped}"}}'),
             ),
         ),
         Message(role="tool", content=ATTACK, tool_call_id=CALL.id, name=ATTACK),
@@ -159,7 +159,11 @@ def test_the_explanation_holds_the_tools_the_form_and_what_is_required() -> None
     assert '{"name": "weather", "description": "Tells the weather.", "parameters": {' in text
     assert '<tool_call>\n{"name": "NAME", "arguments": {"ARGUMENT": "VALUE"}}\n</tool_call>' in text
     required = prompt(source, (HELLO,), TOOL, tool_choice=ToolChoice(mode="required"))
-    assert "You must call a tool now." in required
+    assert "You must call a tool now. Write this once" in required
+    several = ToolChoice(mode="required", parallel=True)
+    assert "Write for each call" in prompt(source, (HELLO,), TOOL, tool_choice=several)
+    single = prompt(source, (HELLO,), TOOL, tool_choice=ToolChoice(parallel=False))
+    assert "To call one of them, write this" in single
     named = ToolChoice(mode="required", name="weather")
     assert "You must call the tool weather now." in prompt(
         source, (HELLO,), TOOL, tool_choice=named

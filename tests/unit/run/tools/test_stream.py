@@ -95,6 +95,18 @@ def test_several_calls_and_the_text_around_them() -> None:
     assert events == ()
 
 
+def test_where_one_call_at_a_time_was_asked_for_several_are_none() -> None:
+    text = call('{"place": "a"}')
+    for mode in ("auto", "required"):
+        choice = ToolChoice(mode=mode, parallel=False)
+        assert len(parse(text, choice=choice)[1]) == 1
+        said, calls, events = parse(text * 2, choice=choice)
+        assert (said, calls) == (text * 2, ())
+        assert codes(events)[0] == "tool-call-invalid"
+        assert "2" in str(events[0].context)
+        assert len(parse(text * 2, choice=ToolChoice(mode=mode, parallel=True))[1]) == 2
+
+
 def test_ids_are_unique_and_hold_nothing_of_the_call() -> None:
     ids = [c.id for _ in range(50) for c in parse(call('{"place": "a"}') * 2)[1]]
     assert len(set(ids)) == 100
@@ -140,10 +152,10 @@ def test_a_call_whose_closing_tag_the_model_left_out_is_whole() -> None:
         (call('{"place": "a"'), "does not end"),
         (call("{'place': 'a'}"), "malformed"),
         (call('{"place": NaN}'), "NaN"),
-        (call('{"place": "a", "more": 1e999}'), "too large"),
+        (call('{"place": "a", "more": 1e999}'), "larger than a double"),
         (call('{"place": "a", "more": ' + "9" * 5000 + "}"), "malformed"),
-        (call('{"place": "a", "place": "b"}'), "same key twice"),
-        (call('{"place": "\\ud800"}'), "half a character"),
+        (call('{"place": "a", "place": "b"}'), "twice in one object"),
+        (call('{"place": "\\ud800"}'), "half of a surrogate"),
         (call('{"place": "a\nb"}'), "malformed"),
         (call('["a"]'), "not an object"),
         (call('"{}"'), "not an object"),
@@ -177,7 +189,7 @@ def test_deep_arguments_are_invalid_and_nothing_worse(depth: int) -> None:
     deep = "[" * depth + "]" * depth
     for form in ALL.values():
         text = form.spell([("weather", {"place": "a", "more": "DEEP"})]).replace('"DEEP"', deep)
-        text = text.replace('\\"DEEP\\"', deep)
+        text = text.replace('\\"DEEP\\"', deep).replace("'DEEP'", deep).replace("DEEP", deep)
         _, calls, events = parse(text, form)
         assert calls == ()
         assert "deep" in events[0].message
