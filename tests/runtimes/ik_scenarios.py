@@ -20,6 +20,13 @@ from edgewise.runtimes.ik import adapter
 from edgewise.runtimes.protocol import CancelledError, Engine
 
 TEXT = "The old bridge was closed for repairs last winter, so everyone took the long road."
+LONG = """In the spring of 1871 a clerk called Amos Field walked from Leeds to the coast with a
+ledger under his arm. He had been told that the harbour master at Whitby paid well for copies of old
+tide tables, and that nobody else in the county could read the hand of the monk who had drawn them.
+The road was worse than he remembered. Twice he slept in barns, once under a cart, and on the fourth
+day a farmer's daughter gave him bread, two apples and the news that the harbour master had died in
+January. Amos sat down on a wall and laughed. Then he opened the ledger, sharpened his pencil and
+began to write what he had seen, mile by mile, since he had nothing better to do with the paper."""
 BASE = RunConfig(context_length=1024, threads=1, flash_attention=True)
 CONFIGS = {
     "flash": BASE,
@@ -90,6 +97,25 @@ def _steps(engine: Engine) -> dict[str, Any]:
         "text": all(_round_trip(engine, t) for t in ("naïve café", "数字123と漢字", "é", " x")),
         "parsed": engine.tokenize("<|im_end|>", add_special=False, parse_special=True),
     }
+
+
+def steps(model: Path) -> dict[str, Any]:
+    """A prompt in the steps that it takes by itself, against one token at a time."""
+    engine = adapter.engine(model, BASE)
+    assert isinstance(engine, Engine)
+    try:
+        ids = engine.tokenize(LONG, add_special=True, parse_special=False)
+        ends = range(40, len(ids), 20)
+        at_once = []
+        for end in ends:
+            engine.rewind(0)
+            at_once.append(engine.prefill(ids[:end]).copy())
+        engine.rewind(0)
+        singly = {i + 1: engine.prefill([token]).copy() for i, token in enumerate(ids)}
+        kl = [distance(singly[end], one) for end, one in zip(ends, at_once, strict=True)]
+        return {"tokens": len(ids), "kl_mean": float(np.mean(kl))}
+    finally:
+        engine.close()
 
 
 def _round_trip(engine: Engine, text: str) -> bool:
@@ -193,5 +219,6 @@ if __name__ == "__main__":
         "export": export,
         "refuse": refuse,
         "capabilities": capabilities,
+        "steps": steps,
     }
     print(json.dumps(scenes[sys.argv[2]](Path(sys.argv[3]))))  # noqa: T201

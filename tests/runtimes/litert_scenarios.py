@@ -8,6 +8,7 @@ reference is transformers' own forward pass in float32.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from edgewise.core.recipe import KvType, LoadMode, Recipe, RunConfig
 from edgewise.core.request import Message, Sampling
 from edgewise.errors import EdgewiseError
 from edgewise.runtimes import litert
+from edgewise.runtimes.litert import native
 from edgewise.runtimes.litert.chat import read_chat_source
 from edgewise.runtimes.litert.conversion import convert, read_checkpoint
 from edgewise.runtimes.litert.exporter import LiteRtExporter
@@ -265,6 +267,7 @@ def bundles(folder: Path) -> dict[str, Any]:
         engine.close()
     finished(model, folder / "hf", folder / "again", "dynamic_wi8c", bundle=True)
     found["answers"] = answers(folder / "chatml" / "out")
+    found["constraints"] = constraints(folder / "chatml" / "out")
     pair = [folder / name / "model.litertlm" for name in ("chatml/out", "again")]
     found["same_bytes"] = pair[0].read_bytes() == pair[1].read_bytes()
     return found
@@ -308,6 +311,45 @@ def answers(artifact: Path) -> dict[str, Any]:
         "contract": {check.name: check.verdict for check in check_text_engine(engine)},
         "left": files(artifact),
     }
+    engine.close()
+    return found
+
+
+def constraints(artifact: Path) -> dict[str, Any]:
+    """What LiteRT-LM makes of a regular expression by itself, which Edgewise does not use."""
+    (litert_lm,) = native.load(native.TEXT_PACKAGE)
+    litert_lm.set_min_log_severity(litert_lm.LogSeverity.FATAL)
+    engine = litert_lm.Engine(
+        str(artifact / "model.litertlm"),
+        backend=litert_lm.Backend.CPU(thread_count=2),
+        max_num_tokens=CONTEXT,
+        cache_dir=":nocache",
+    )
+    config = litert_lm.ConstrainedDecodingConfig(
+        enable=True, provider=litert_lm.LiteRtLmConstraintProviderType.LL_GUIDANCE
+    )
+
+    def held_to(pattern: str) -> bool:
+        conversation = engine.create_conversation(
+            messages=[],
+            sampler_config=litert_lm.SamplerConfig(top_k=1, top_p=1.0, temperature=0.0, seed=0),
+            max_output_tokens=24,
+            automatic_tool_calling=False,
+            constrained_decoding_config=config,
+        )
+        try:
+            parts = conversation.send_message_async(
+                {"role": "user", "content": "Tell me."},
+                response_format=litert_lm.ResponseFormat.regex(pattern),
+            )
+            return re.fullmatch(pattern, "".join(map(str, parts))) is not None
+        except RuntimeError:
+            return False
+        finally:
+            conversation.close()
+
+    patterns = {"letters": "[ab]{2}", "space": "a b", "spaces": "[ ]{3}", "accent": "é"}
+    found = {name: held_to(pattern) for name, pattern in patterns.items()}
     engine.close()
     return found
 

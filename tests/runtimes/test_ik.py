@@ -98,7 +98,15 @@ def test_memory_lines_come_from_its_log(smollm2: dict[str, Any]) -> None:
     held = smollm2["flash"]["memory_bytes"]
     assert held["weights"] / MIB == pytest.approx(92.1, rel=0.01)
     assert held["kv_cache"] / MIB == pytest.approx(22.5, rel=0.01)
-    assert held["workspace"] > 20 * MIB
+    assert held["workspace"] > 5 * MIB
+
+
+def test_long_steps_lose_nothing_of_a_type_with_a_minimum(
+    smollm2_path: Path, tmp_path: Path
+) -> None:
+    found = scene("steps", smollm2_path, tmp_path)
+    assert found["tokens"] > 128
+    assert found["kl_mean"] < 0.03  # 0.2 to 0.4 where steps of 32 tokens are taken
 
 
 def test_its_quantiser_is_exact(smollm2_path: Path, tmp_path: Path) -> None:

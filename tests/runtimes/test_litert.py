@@ -97,6 +97,10 @@ def test_a_bundle_takes_the_prompt_as_the_model_does(scenarios: dict[str, Any]) 
     assert found["chatml"]["ends"] == [[258]]
     assert found["same_bytes"]
 
+    # Once the last three hold too, structures can be handed to LiteRT-LM: see its engine.
+    held = {"letters": True, "space": False, "spaces": False, "accent": False}
+    assert found["constraints"] == held
+
     answers = found["answers"]
     assert answers["files"] == ["model.litertlm", "tokenizer.json", "tokenizer_config.json"]
     assert answers["left"] == answers["files"]  # the engine writes nothing beside them

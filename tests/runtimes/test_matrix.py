@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from tests.runtimes.conftest import Builder
 
+from edgewise.qualify.parity import References
 from edgewise.qualify.parity_gate import GATES
 from edgewise.runtimes import registry
 from edgewise.runtimes.launch import look_for
@@ -39,6 +40,11 @@ MATRIX = [
 CASES = [pytest.param(*case, id=f"{case[0]}-{case[1]}") for case in MATRIX]
 
 pytestmark = [pytest.mark.runtime, pytest.mark.model]
+
+
+@pytest.fixture(scope="module")
+def references(tmp_path_factory: pytest.TempPathFactory) -> References:
+    return References(tmp_path_factory.mktemp("references"))
 
 
 def _require(*names: str) -> None:
@@ -81,12 +87,17 @@ def test_the_contract_holds(
 
 @pytest.mark.parametrize(("runtime", "recipe", "gate"), CASES)
 def test_it_is_the_same_model(
-    built: Builder, runtimes_context: Context, runtime: str, recipe: str, gate: str
+    built: Builder,
+    runtimes_context: Context,
+    references: References,
+    runtime: str,
+    recipe: str,
+    gate: str,
 ) -> None:
     _require(runtime, "transformers")
     receipt = built(runtime, recipe)
     request = ParityRequest(first="source", second=receipt.fingerprint, windows=2, window_tokens=48)
-    report, _ = check_parity(runtimes_context, request)
+    report, _ = check_parity(runtimes_context, request, references)
     assert report.gate.gate == GATES[gate]
     assert report.gate.passed, (report.gate.reasons, report.distance)
     assert report.tokenizer_differs == ()

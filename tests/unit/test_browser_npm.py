@@ -132,7 +132,11 @@ def test_a_hostile_archive_is_refused_though_it_is_the_locked_one(
     assert not list(tmp_path.rglob("evil.js"))
 
 
-@pytest.mark.parametrize("data", [b"", b"not gzip", archive([]), archive(GOOD)[:60]])
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"not gzip", archive([]), archive(GOOD)[:60]],
+    ids=["empty", "not-gzip", "no-entry", "cut"],
+)
 def test_what_is_no_archive_is_refused(
     tmp_path: Path, fake_npm: Callable[..., None], data: bytes
 ) -> None:

@@ -17,6 +17,7 @@ from edgewise.core.request import Message
 from edgewise.device.process import peak_resident_bytes
 from edgewise.errors import UnsupportedError
 from edgewise.run.messages import LoadParams
+from edgewise.run.pairing import with_draft
 from edgewise.run.service import SessionService
 from edgewise.runtimes.host import Emit, Method
 
@@ -62,7 +63,10 @@ class BenchService(SessionService):
         logits = engine.prefill(self._prose[:count], progress=emit)
         for _ in range(engine.context_length - count):
             logits = engine.decode(int(logits.argmax()))
-        return engine.memory()
+        if self.draft is not None:
+            self.draft.rewind(0)
+            self.draft.prefill(self._prose[:count], progress=emit)
+        return with_draft(engine.memory(), self.draft)
 
     def _time(self, params: TimeParams, emit: Emit) -> list[StepTimes]:
         set_threads = getattr(self.engine, "set_threads", None)

@@ -119,7 +119,11 @@ def tune(
     trials = sorted((_trial(c, t, device) for c, t in times.items()), key=lambda t: t.reference_ms)
     if not trials:
         raise AdapterError(
-            "tuning-failed", "no configuration could be run", context={"tried": list(skipped)}
+            "tuning-failed",
+            f"no configuration could be run: {'; '.join(skipped)}",
+            context={"tried": list(skipped)},
+            hint="a worker that crashes at once was built for another processor or by a compiler "
+            "that breaks it: see the documentation on runtimes",
         )
     return Tuning(
         chosen=trials[0].run_config,
@@ -142,7 +146,7 @@ def _candidates(runtime: str, base: RunConfig) -> Iterable[RunConfig]:
             context_length=context,
             load_mode=mode,
             huge_pages=huge,
-            flash_attention=True,
+            flash_attention=base.flash_attention,
         )
 
 

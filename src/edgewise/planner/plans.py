@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from edgewise.core.ledger import MemoryLedger
+from edgewise.core.ledger import DraftMemory, MemoryLedger
 from edgewise.core.quantity import Estimated, Quantity, Unknown
 from edgewise.core.recipe import KvType, RunConfig
 from edgewise.core.tier import Tier
@@ -23,7 +23,15 @@ from edgewise.models.architecture import ModelShape
 from edgewise.planner.roofline import DecodeBound, PrefillBound, decode_bound, prefill_bound
 from edgewise.runtimes.reports import Footprint
 
-__all__ = ["Candidate", "Change", "FootprintModel", "Plan", "Verdict", "make_plan"]
+__all__ = [
+    "Candidate",
+    "Change",
+    "DraftCandidate",
+    "FootprintModel",
+    "Plan",
+    "Verdict",
+    "make_plan",
+]
 
 _SMALLEST_CONTEXT = 512
 
@@ -82,6 +90,14 @@ class FootprintModel(Protocol):
         ...
 
 
+class DraftCandidate(msgspec.Struct, frozen=True, kw_only=True):
+    """A draft model beside the candidate, run by the same configuration; fields as its own."""
+
+    shape: ModelShape | None
+    shape_missing: str = ""
+    weights_bytes: int
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """What is planned.
 
@@ -92,6 +108,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
         run_config: How it would be run.
         app_bytes: The hosting application's own share.
         facts: Name, digest and so on, for the report.
+        draft: A draft model beside it, if any.
     """
 
     shape: ModelShape | None
@@ -100,6 +117,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     run_config: RunConfig
     app_bytes: Quantity
     facts: dict[str, str | int | None]
+    draft: DraftCandidate | None = None
 
 
 def make_plan(candidate: Candidate, tier: Tier, footprint: FootprintModel) -> Plan:
@@ -130,6 +148,7 @@ def make_plan(candidate: Candidate, tier: Tier, footprint: FootprintModel) -> Pl
 def _ledger(
     candidate: Candidate, config: RunConfig, tier: Tier, footprint: FootprintModel
 ) -> MemoryLedger:
+    draft, loading = _draft_memory(candidate.draft, config, footprint)
     if candidate.shape is None:
         unknown = Unknown(reason=candidate.shape_missing)
         return MemoryLedger(
@@ -139,16 +158,44 @@ def _ledger(
             runtime_bytes=unknown,
             app_bytes=candidate.app_bytes,
             budget_bytes=tier.memory_budget_bytes,
+            draft=draft,
         )
     lines = footprint(candidate.shape, config)
     return MemoryLedger(
         weights_bytes=lines.weights_bytes,
         kv_cache_bytes=lines.kv_cache_bytes,
         workspace_bytes=lines.workspace_bytes,
-        runtime_bytes=lines.runtime_bytes,
+        runtime_bytes=_more(lines.runtime_bytes, loading),
         app_bytes=candidate.app_bytes,
         budget_bytes=tier.memory_budget_bytes,
+        draft=draft,
     )
+
+
+def _draft_memory(
+    draft: DraftCandidate | None, config: RunConfig, footprint: FootprintModel
+) -> tuple[DraftMemory | None, int]:
+    """Return a draft's lines, and what loading it adds to the runtime's."""
+    if draft is None:
+        return None, 0
+    if draft.shape is None:
+        unknown = Unknown(reason=draft.shape_missing)
+        weights = Estimated(value=draft.weights_bytes, source="tensor index")
+        return DraftMemory(
+            weights_bytes=weights, kv_cache_bytes=unknown, workspace_bytes=unknown
+        ), 0
+    lines = footprint(draft.shape, config)
+    return DraftMemory(
+        weights_bytes=lines.weights_bytes,
+        kv_cache_bytes=lines.kv_cache_bytes,
+        workspace_bytes=lines.workspace_bytes,
+    ), lines.model_bytes
+
+
+def _more(line: Quantity, loading: int) -> Quantity:
+    if not loading or isinstance(line, Unknown):
+        return line
+    return Estimated(value=int(line.number) + loading, source=f"{line.source}; two models")
 
 
 def _verdict(

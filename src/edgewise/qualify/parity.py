@@ -38,7 +38,7 @@ from edgewise.run.messages import Loaded, LoadParams
 from edgewise.runtimes.launch import start_worker
 from edgewise.runtimes.worker import WorkerProcess
 
-__all__ = ["ParityReport", "SideBySide", "Subject", "compare_artifacts"]
+__all__ = ["ParityReport", "References", "SideBySide", "Subject", "compare_artifacts"]
 
 _LOAD_TIMEOUT_S = 900.0
 _STEP_TIMEOUT_S = 900.0
@@ -110,6 +110,7 @@ def compare_artifacts(
     material: str,
     gate: Gate,
     work: Path,
+    references: References,
     windows: int = 4,
     window_tokens: int = 64,
     progress: Callable[[str], None] = lambda _message: None,
@@ -122,7 +123,8 @@ def compare_artifacts(
         text: Text to score both on, tokenised by the first.
         material: Where the text came from, for the report.
         gate: The limits that apply.
-        work: An empty folder for the distributions, removed by the caller.
+        work: An empty folder for the second's distributions, removed by the caller.
+        references: What references were found to say before.
         windows: How many stretches of the text are scored, each from an empty cache.
         window_tokens: Tokens of each; the first is given, the others are scored.
         progress: Called with what is going on.
@@ -132,10 +134,11 @@ def compare_artifacts(
         AdapterError: an engine cannot be loaded or failed.
         UnsupportedError: a runtime is not installed.
     """
-    progress(f"{first.label}: the reference")
-    one = _look(first, text, None, work / "first.npy", (windows, window_tokens), progress)
-    progress(f"{second.label}: against it")
-    two = _look(second, text, one.windows, work / "second.npy", (windows, window_tokens), progress)
+    size = (windows, window_tokens)
+    one, first_file = references.look(first, text, size, progress)
+    progress(f"{second.label}: against {first.label}")
+    second_file = work / "second.npy"
+    two = _look(second, text, one.windows, second_file, size, progress)
     missing = [f"{first.label}: {why}" for why in one.missing]
     missing += [f"{second.label}: {why}" for why in two.missing]
     differs: tuple[str, ...] = ()
@@ -146,7 +149,7 @@ def compare_artifacts(
         differs = tuple(text for text, a, b in both if a != b)
     distance = None
     if one.scored is not None and two.scored is not None and one.windows is not None:
-        distance = _distance(second.runtime, work, one.windows)
+        distance = _distance(second.runtime, first_file, second_file, one.windows)
     answers = tuple(
         _side_by_side(question, a, b)
         for question, a, b in zip(QUESTIONS, one.answers, two.answers, strict=True)
@@ -164,6 +167,30 @@ def compare_artifacts(
         gate=judge(gate, distance, differs, answers),
         material=material,
     )
+
+
+class References:
+    """What references say, each asked once for all that is compared with it."""
+
+    def __init__(self, folder: Path) -> None:
+        """Take an empty folder for their distributions, removed by the caller."""
+        self._folder = folder
+        self._known: dict[tuple[object, ...], tuple[_Seen, Path]] = {}
+
+    def look(
+        self,
+        subject: Subject,
+        text: str,
+        size: tuple[int, int],
+        progress: Callable[[str], None],
+    ) -> tuple[_Seen, Path]:
+        """Return what a reference says, and the file of its distributions."""
+        key = (subject.runtime, subject.sha256, subject.run_config, text, size)
+        if key not in self._known:
+            progress(f"{subject.label}: the reference")
+            file = self._folder / f"reference-{len(self._known)}.npy"
+            self._known[key] = (_look(subject, text, None, file, size, progress), file)
+        return self._known[key]
 
 
 class _Seen(msgspec.Struct, kw_only=True):
@@ -266,13 +293,13 @@ def _windows(
     )
 
 
-def _distance(runtime: str, work: Path, windows: tuple[tuple[int, ...], ...]) -> Distance:
+def _distance(
+    runtime: str, first: Path, second: Path, windows: tuple[tuple[int, ...], ...]
+) -> Distance:
     """Compare the stored distributions where numpy is: in the runtime's environment."""
     worker = start_worker(runtime, SERVICE)
     try:
-        params = DistanceParams(
-            first=str(work / "first.npy"), second=str(work / "second.npy"), windows=windows
-        )
+        params = DistanceParams(first=str(first), second=str(second), windows=windows)
         return worker.call("distance", params, Distance, timeout_s=_STEP_TIMEOUT_S)
     finally:
         worker.close()

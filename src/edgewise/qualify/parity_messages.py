@@ -38,14 +38,22 @@ class Encoded(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Windows of tokens to run teacher-forced, and the file for their log-probabilities."""
+    """Windows of tokens to run teacher-forced, and the file for their log-probabilities.
+
+    The first ``skip`` tokens of each window are evaluated at once and only the positions after
+    them are scored, so that a deep context does not take a step for every token.
+    """
 
     windows: tuple[tuple[int, ...], ...]
     file: str
+    skip: int = 0
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file holds float32, ``(positions, vocab_size)``: after each token but a window's last."""
+    """The file holds float32, ``(positions, vocab_size)``.
+
+    The positions are those after each token but a window's last and the skipped ones.
+    """
 
     positions: int
     vocab_size: int
@@ -70,11 +78,12 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class DistanceParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Two files that scoring the same windows left."""
+    """Two files that scoring the same windows left, with the same ``skip``."""
 
     first: str
     second: str
     windows: tuple[tuple[int, ...], ...]
+    skip: int = 0
 
 
 class Distance(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

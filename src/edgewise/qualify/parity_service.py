@@ -69,14 +69,16 @@ class ParityService(EngineService):
     def _score(self, params: ScoreParams, emit: Emit) -> Scored:
         engine = self.engine
         started = time.perf_counter()
-        positions = sum(len(window) - 1 for window in params.windows)
+        positions = sum(len(window) - 1 - params.skip for window in params.windows)
         rows = np.lib.format.open_memmap(
             params.file, mode="w+", dtype=np.float32, shape=(positions, engine.vocab_size)
         )
         at = 0
         for window in params.windows:
             engine.rewind(0)
-            for token in window[:-1]:
+            if params.skip:
+                engine.prefill(window[: params.skip], progress=emit)
+            for token in window[params.skip : -1]:
                 logits = engine.prefill([token]) if engine.position == 0 else engine.decode(token)
                 rows[at] = log_softmax(logits)  # rounded to float32 by the file
                 at += 1
@@ -90,7 +92,8 @@ class ParityService(EngineService):
         )
 
     def _distance(self, params: DistanceParams, _emit: Emit) -> Distance:
-        return distance(Path(params.first), Path(params.second), params.windows)
+        scored = tuple(window[params.skip :] for window in params.windows)
+        return distance(Path(params.first), Path(params.second), scored)
 
     def _ask(self, params: AskParams, _emit: Emit) -> Answer:
         from edgewise.runtimes.protocol import TextEngine  # noqa: PLC0415

@@ -44,10 +44,19 @@ class SmokeReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         return failed
 
 
-def smoke(runtime: str, artifact: Path, run_config: RunConfig) -> SmokeReport:
+def smoke(
+    runtime: str, artifact: Path, run_config: RunConfig, *, draft: Path | None = None
+) -> SmokeReport:
     """Return the report for an artifact under a run configuration, on this device.
 
+    Args:
+        runtime: Name of the runtime.
+        artifact: The artifact.
+        run_config: How it is run.
+        draft: The artifact of a draft model beside it.
+
     Raises:
+        InputError: the draft model's vocabulary has another size.
         AdapterError: the artifact cannot be loaded, or the worker died.
         UnsupportedError: the runtime is not installed.
     """
@@ -55,7 +64,12 @@ def smoke(runtime: str, artifact: Path, run_config: RunConfig) -> SmokeReport:
     try:
         worker.call(
             "load",
-            LoadParams(runtime=runtime, artifact=str(artifact), run_config=run_config),
+            LoadParams(
+                runtime=runtime,
+                artifact=str(artifact),
+                run_config=run_config,
+                draft=None if draft is None else str(draft),
+            ),
             Loaded,
         )
         return SmokeReport(

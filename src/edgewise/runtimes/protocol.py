@@ -33,6 +33,7 @@ __all__ = [
     "Engine",
     "Exporter",
     "RuntimeAdapter",
+    "SharedEngine",
     "TextEngine",
     "VerifyingEngine",
 ]
@@ -195,6 +196,31 @@ class VerifyingEngine(Engine, Protocol):
 
 
 @runtime_checkable
+class SharedEngine(Engine, Protocol):
+    """One of several sequences of a loaded artifact, which are used by a thread each.
+
+    It does what an engine does, for its sequence; ``close`` frees the artifact for all.
+    """
+
+    @property
+    def sequences(self) -> Sequence[SharedEngine]:
+        """Return all sequences, this one included."""
+        ...
+
+    @property
+    def rounded_steps(self) -> int:
+        """Return how many steps since :meth:`rest` were evaluated with others and round otherwise.
+
+        Otherwise than alone, that is; steps that give the same logits bit by bit do not count.
+        """
+        ...
+
+    def rest(self) -> None:
+        """Say that the request has ended: nobody waits for a next step of this sequence."""
+        ...
+
+
+@runtime_checkable
 class TextEngine(Protocol):
     """A loaded artifact that turns messages into text by itself; its logits are out of reach."""
 
@@ -252,6 +278,10 @@ class RuntimeAdapter(Protocol):
         name: Name under which it is registered.
         source_form: ``gguf`` or ``hf``: what its exporter takes. An adapter some of whose formats
             start from the other one has a method ``source_form_of(recipe)`` besides.
+        parallel_max: Most requests its engine answers at once. Optional: an adapter without it
+            answers one.
+        drafts: Whether a draft model can be loaded beside a model. Optional: an adapter without it
+            cannot.
         environment: The libraries it needs in an environment of their own, or ``None`` when
             they are installed beside Edgewise.
     """

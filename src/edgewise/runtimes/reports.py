@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from edgewise.core.formats import OfferedFormat
+from edgewise.core.ledger import DraftMemory
 from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Quantity
 
@@ -109,22 +110,30 @@ class PartitionReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 
 class MemoryReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Memory of the process that holds the engine, and what the runtime says it allocated."""
+    """Memory of the process that holds the engine, and what the runtime says it allocated.
+
+    ``draft`` has the lines of a draft model that the process holds too.
+    """
 
     resident_bytes: Quantity
     peak_resident_bytes: Quantity
     weights_bytes: Quantity
     kv_cache_bytes: Quantity
     workspace_bytes: Quantity
+    draft: DraftMemory | None = None
 
 
 class Footprint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a runtime will hold in memory, before it holds anything; see the plan's ledger."""
+    """What a runtime will hold in memory, before it holds anything; see the plan's ledger.
+
+    ``model_bytes`` is what of ``runtime_bytes`` every model takes that a process loads.
+    """
 
     weights_bytes: Quantity
     kv_cache_bytes: Quantity
     workspace_bytes: Quantity
     runtime_bytes: Quantity
+    model_bytes: int = 0
 
 
 class TensorDeviation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

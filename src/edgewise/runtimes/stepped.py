@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from edgewise.core.recipe import RunConfig
 
-__all__ = ["SteppedEngine", "TextCodec", "refuse_hints"]
+__all__ = ["SteppedEngine", "TextCodec", "refuse_hints", "refuse_parallel"]
 
 _STATE_HEADER = struct.Struct("<8sI32s32sQ")
 _STATE_MAGIC = b"EWSTATE1"
@@ -88,6 +88,11 @@ class SteppedEngine(abc.ABC):
     def vocab_size(self) -> int:
         """Return how many logits one step gives."""
         return self._vocab_size
+
+    @property
+    def step_tokens(self) -> int:
+        """Return how many tokens one prefill step takes at most."""
+        return self._step_tokens
 
     def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
         """Return the token ids of ``text``."""
@@ -209,7 +214,7 @@ class SteppedEngine(abc.ABC):
         if len(state) < _STATE_HEADER.size:
             raise IntegrityError("state-damaged", "the saved state is shorter than its header")
         magic, position, identity, digest, size = _STATE_HEADER.unpack_from(state)
-        body = state[_STATE_HEADER.size :]
+        body = memoryview(state)[_STATE_HEADER.size :]  # a state has megabytes: no copy
         if magic != _STATE_MAGIC or size != len(body) or hashlib.sha256(body).digest() != digest:
             raise IntegrityError("state-damaged", "the saved state fails its digest")
         if identity != self._identity_digest() or position > self._context_length:
@@ -249,10 +254,10 @@ class SteppedEngine(abc.ABC):
         """Return what makes a saved state this engine's own; needed with ``_save``."""
         return ()
 
-    def _save(self) -> bytes:
+    def _save(self) -> bytes | bytearray:
         raise _no_state(self.runtime)
 
-    def _load(self, body: bytes, position: int) -> None:  # noqa: ARG002 - for the subclass
+    def _load(self, body: memoryview, position: int) -> None:  # noqa: ARG002 - for the subclass
         raise _no_state(self.runtime)
 
     @abc.abstractmethod
@@ -274,7 +279,11 @@ class SteppedEngine(abc.ABC):
     def _require_tokens(self, tokens: Sequence[int]) -> None:
         bad = next((token for token in tokens if not 0 <= token < self._vocab_size), None)
         if bad is not None:
-            raise InputError("token-invalid", f"token {bad} is not in the vocabulary")
+            raise InputError(
+                "token-invalid",
+                f"token {bad} is not in the vocabulary",
+                hint=f"token ids of this model go from 0 to {self._vocab_size - 1}",
+            )
 
     def _require_room(self, count: int) -> None:
         if self._position + count > self._context_length:
@@ -317,6 +326,22 @@ def refuse_hints(runtime: str, run_config: RunConfig, known: Sequence[str]) -> N
                 f"{runtime} has no setting called {name!r}",
                 hint=f"it has: {', '.join(known) or 'none'}",
             )
+
+
+def refuse_parallel(runtime: str, run_config: RunConfig, most: int) -> None:
+    """Refuse a run configuration that answers more requests at once than a runtime can.
+
+    Raises:
+        UnsupportedError: it does; names how many there can be.
+    """
+    if run_config.parallel > most:
+        raise UnsupportedError(
+            "parallel-unsupported",
+            f"{runtime} answers {most} request{'s' if most > 1 else ''} at once, and "
+            f"{run_config.parallel} are asked for",
+            context={"asked": run_config.parallel, "most": most},
+            hint=f"use --parallel {most}" if most > 1 else "leave --parallel out",
+        )
 
 
 def _no_state(runtime: str) -> UnsupportedError:

@@ -1,5 +1,7 @@
 """The session's side of a worker process: start it, call it, cancel, detect its death, kill it.
 
+Calls may be made from several threads; each gets the frames of its own call.
+
 Invariants: every call ends by a result, a typed error, or a kill within its time limit; what a
 dead worker leaves behind is one :class:`~edgewise.errors.AdapterError` with its exit status and
 last native messages; :meth:`WorkerProcess.close` always ends the process.
@@ -8,15 +10,17 @@ last native messages; :meth:`WorkerProcess.close` always ends the process.
 from __future__ import annotations
 
 import collections
+import itertools
 import os
 import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -33,11 +37,13 @@ _CLOSE_TIMEOUT_S = 2.0
 # only one native step has to fit in.
 IDLE_TIMEOUT_S = 120.0
 
+_Frames: TypeAlias = "queue.SimpleQueue[wire.Response | None]"
+
 T = TypeVar("T")
 
 
 class WorkerProcess:
-    """One worker process running one service, one call at a time."""
+    """One worker process running one service."""
 
     def __init__(
         self,
@@ -82,10 +88,14 @@ class WorkerProcess:
                 "is made anew by `edgewise runtime remove` and `install`",
             ) from error
         self._idle_timeout_s = idle_timeout_s
-        self._frames: queue.SimpleQueue[wire.Response | AdapterError | None] = queue.SimpleQueue()
+        self._calls: dict[int, _Frames] = {}
+        self._calls_lock = threading.Lock()
+        self._ended = False
+        self._fatal: AdapterError | None = None
+        self._heard_s = time.monotonic()
         self._stderr: collections.deque[str] = collections.deque(maxlen=_STDERR_LINES)
         self._write_lock = threading.Lock()
-        self._next_id = 0
+        self._ids = itertools.count(1)
         self._threads = [
             threading.Thread(target=target, name=name, daemon=True)
             for target, name in ((self._read, "frames"), (self._drain, "stderr"))
@@ -109,10 +119,22 @@ class WorkerProcess:
         Raises:
             AdapterError: the worker is dead.
         """
-        self._next_id += 1
-        call = wire.Call(self._next_id, method, wire.encode_value(params))
-        self._send(call)
-        return PendingCall(self, call.id, method)
+        frames: _Frames = queue.SimpleQueue()
+        with self._calls_lock:
+            call = wire.Call(next(self._ids), method, wire.encode_value(params))
+            self._calls[call.id] = frames
+            if self._ended:
+                frames.put(None)
+        try:
+            self._send(call)
+        except BaseException:
+            self._forget(call.id)
+            raise
+        return PendingCall(self, call.id, method, frames)
+
+    def _forget(self, call: int) -> None:
+        with self._calls_lock:
+            self._calls.pop(call, None)
 
     def call(
         self, method: str, params: Any, result: type[T], *, timeout_s: float | None = None
@@ -124,6 +146,36 @@ class WorkerProcess:
             AdapterError: the worker died or hung; it is gone afterwards.
         """
         return self.start(method, params).result(result, timeout_s=timeout_s)
+
+    def beside(self, method: str, params: Any, result: type[T], *, timeout_s: float) -> T:
+        """Call a method that runs beside the others, and return its result; from any thread.
+
+        Raises:
+            EdgewiseError: the error the worker raised, with its own type.
+            AdapterError: the worker is dead, or did not answer in time; it lives on then.
+        """
+        pending = self.start(method, params)
+        try:
+            frame = pending.first_frame(timeout_s)
+        except queue.Empty:
+            raise AdapterError(
+                "worker-hung",
+                f"the worker said nothing for {timeout_s:g} s during {method}",
+                context={"pid": self.pid},
+                retryable=True,
+            ) from None
+        finally:
+            self._forget(pending.id)
+        if frame is None:
+            raise self._death()
+        if isinstance(frame, wire.Failure):
+            raise _with_method(error_from_dict(frame.error), method)
+        try:
+            return msgspec.msgpack.decode(frame.value, type=result)
+        except msgspec.MsgspecError as error:
+            raise AdapterError(
+                "frame-invalid", f"the worker's answer to {method} cannot be read"
+            ) from error
 
     def kill(self) -> None:
         """End the process without asking."""
@@ -157,25 +209,40 @@ class WorkerProcess:
         except (OSError, ValueError) as error:
             raise self._death() from error
 
-    def _next_frame(self, method: str, timeout_s: float) -> wire.Response:
-        try:
-            frame = self._frames.get(timeout=timeout_s)
-        except queue.Empty:
-            self.kill()
-            raise AdapterError(
-                "worker-hung",
-                f"the worker said nothing for {timeout_s:g} s during {method} and was ended",
-                context={"pid": self.pid, "native_log": list(self._stderr)},
-                retryable=True,
-            ) from None
+    def _next_frame(
+        self, frames: _Frames, method: str, timeout_s: float, *, begun: bool
+    ) -> wire.Response:
+        """Return a call's next frame.
+
+        A call that has not begun may wait for others: while those are heard, it does not hang.
+        """
+        wait_s = timeout_s
+        while True:
+            try:
+                frame = frames.get(timeout=wait_s)
+                break
+            except queue.Empty:
+                wait_s = self._heard_s + timeout_s - time.monotonic()
+                if begun or wait_s <= 0:
+                    raise self._hung(method, timeout_s) from None
         if frame is None:
             raise self._death()
-        if isinstance(frame, AdapterError):
-            self.kill()
-            raise frame
         return frame
 
-    def _death(self) -> AdapterError | ResourceError:
+    def _hung(self, method: str, timeout_s: float) -> AdapterError:
+        self._fatal = AdapterError(
+            "worker-hung",
+            f"the worker said nothing for {timeout_s:g} s during {method} and was ended",
+            context={"pid": self.pid, "native_log": list(self._stderr)},
+            retryable=True,
+        )
+        self.kill()
+        return self._fatal
+
+    def _death(self) -> EdgewiseError:
+        if self._fatal is not None:  # a copy for each call: several threads raise it
+            self.kill()
+            return error_from_dict(self._fatal.to_dict())
         status = self._process.wait()
         for thread in self._threads:
             thread.join(_CLOSE_TIMEOUT_S)
@@ -210,12 +277,19 @@ class WorkerProcess:
         assert stdout is not None
         try:
             while (body := wire.read_frame(stdout)) is not None:  # type: ignore[arg-type]
-                self._frames.put(wire.decode_response(body))
+                frame = wire.decode_response(body)
+                self._heard_s = time.monotonic()
+                frames = self._calls.get(frame.id)
+                if frames is not None:  # else the tail of a call that was abandoned
+                    frames.put(frame)
         except AdapterError as error:
-            self._frames.put(error)
+            self._fatal = error
         except (OSError, ValueError):
             pass  # the pipe was closed under us: the end of the stream, handled below
-        self._frames.put(None)
+        with self._calls_lock:
+            self._ended = True
+            for frames in self._calls.values():
+                frames.put(None)
 
     def _drain(self) -> None:
         stderr = self._process.stderr
@@ -230,10 +304,20 @@ class WorkerProcess:
 class PendingCall:
     """A call that runs in the worker."""
 
-    def __init__(self, worker: WorkerProcess, call_id: int, method: str) -> None:
+    def __init__(self, worker: WorkerProcess, call_id: int, method: str, frames: _Frames) -> None:
         self._worker = worker
-        self._id = call_id
+        self.id = call_id
         self._method = method
+        self._frames = frames
+        self._begun = False
+
+    def first_frame(self, timeout_s: float) -> wire.Response | None:
+        """Return the first frame, ``None`` when the worker has ended.
+
+        Raises:
+            queue.Empty: none came in time.
+        """
+        return self._frames.get(timeout=timeout_s)
 
     def cancel(self) -> None:
         """Ask the worker to abort the call. The result still has to be collected.
@@ -241,7 +325,7 @@ class PendingCall:
         Raises:
             AdapterError: the worker is dead.
         """
-        self._worker._send(wire.Cancel(self._id))  # noqa: SLF001 - one unit
+        self._worker._send(wire.Cancel(self.id))  # noqa: SLF001 - one unit
 
     def result(
         self,
@@ -265,9 +349,12 @@ class PendingCall:
         """
         limit = timeout_s if timeout_s is not None else self._worker._idle_timeout_s  # noqa: SLF001
         while True:
-            frame = self._worker._next_frame(self._method, limit)  # noqa: SLF001
-            if frame.id != self._id:
-                continue  # the tail of a call that was abandoned by an exception
+            frame = self._worker._next_frame(  # noqa: SLF001
+                self._frames, self._method, limit, begun=self._begun
+            )
+            self._begun = True
+            if not isinstance(frame, wire.Notice):
+                self._worker._forget(self.id)  # noqa: SLF001
             if isinstance(frame, wire.Failure):
                 raise _with_method(error_from_dict(frame.error), self._method)
             value_type = notice if isinstance(frame, wire.Notice) else result

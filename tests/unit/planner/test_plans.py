@@ -12,7 +12,7 @@ from tests.unit.core.values import GEMMA3, SMOLLM2, UNKNOWN, size, tier
 from edgewise.core.quantity import Estimated, Quantity, Unknown
 from edgewise.core.recipe import KvType, RunConfig
 from edgewise.models.architecture import ModelShape
-from edgewise.planner import Candidate, Plan, Verdict, make_plan
+from edgewise.planner import Candidate, DraftCandidate, Plan, Verdict, make_plan
 from edgewise.runtimes.llamacpp.footprint import footprint
 
 LONG = RunConfig(context_length=8192, flash_attention=True)
@@ -213,3 +213,39 @@ def test_planning_is_pure() -> None:
 def test_a_larger_model_takes_more() -> None:
     wider = dataclasses.replace(SMOLLM2, vocab_size=2 * SMOLLM2.vocab_size)
     assert peak(LONG, wider) > peak(LONG)
+
+
+def test_a_draft_counts_with_weights_cache_and_workspace() -> None:
+    small = dataclasses.replace(SMOLLM2, weights_bytes=SMOLLM2.weights_bytes // 4)
+    draft = DraftCandidate(shape=small, weights_bytes=small.weights_bytes)
+    alone, both = plan(candidate(), size(1 << 40)), plan(candidate(draft=draft), size(1 << 40))
+    lines, own = both.memory, footprint(small, LONG)
+    assert lines.draft is not None
+    assert lines.draft.weights_bytes == own.weights_bytes
+    assert lines.draft.kv_cache_bytes == own.kv_cache_bytes
+    assert lines.draft.workspace_bytes == own.workspace_bytes
+    extra = [own.weights_bytes, own.kv_cache_bytes, own.workspace_bytes]
+    more = sum(int(getattr(line, "number", 0)) for line in extra) + own.model_bytes
+    before, after = alone.memory.peak_bytes, both.memory.peak_bytes
+    assert isinstance(before, Estimated)
+    assert isinstance(after, Estimated)
+    assert after.number == before.number + more
+    # What a process takes before a model is not counted twice.
+    assert own.model_bytes < getattr(own.runtime_bytes, "number", 0)
+
+
+def test_a_draft_can_be_what_does_not_fit() -> None:
+    small = dataclasses.replace(SMOLLM2, weights_bytes=SMOLLM2.weights_bytes // 4)
+    draft = DraftCandidate(shape=small, weights_bytes=small.weights_bytes)
+    budget = size(peak(LONG))
+    assert plan(candidate(), budget).verdict is Verdict.FITS
+    result = plan(candidate(draft=draft), budget)
+    assert result.verdict is Verdict.FITS_WITH_CHANGES
+    assert plan(candidate(draft=draft), size(peak(smallest(LONG)))).verdict is Verdict.DOES_NOT_FIT
+
+
+def test_a_draft_of_unknown_shape_leaves_the_plan_open() -> None:
+    draft = DraftCandidate(shape=None, shape_missing="no rules for 'mamba'", weights_bytes=7)
+    result = plan(candidate(draft=draft), size(1 << 40))
+    assert result.verdict is Verdict.UNKNOWN
+    assert "draft_kv_cache_bytes" in result.reasons[0]

@@ -75,7 +75,7 @@ class SavingEngine(ListEngine):
     def _save(self) -> bytes:
         return bytes(self.cache)
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         assert len(body) == position
         self.cache = list(body)
 

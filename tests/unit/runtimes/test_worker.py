@@ -196,3 +196,52 @@ def test_nothing_is_imported_from_the_current_folder(
         assert worker.call("echo", 1, int) == 1
     finally:
         worker.close()
+
+
+def test_a_method_beside_others_answers_while_a_call_runs(worker: WorkerProcess) -> None:
+    waiting = worker.start("wait")
+    assert worker.beside("beside", {"n": 7}, dict, timeout_s=20) == {"n": 7}
+    with pytest.raises(InputError) as caught:
+        worker.beside("beside-fail", None, type(None), timeout_s=20)
+    assert caught.value.code == "some-code"
+    with pytest.raises(AdapterError) as wrong:
+        worker.beside("beside", "text", int, timeout_s=20)
+    assert wrong.value.code == "frame-invalid"
+    waiting.cancel()
+    assert waiting.result(str, notice=int) == "cancelled"
+
+
+def test_answers_beside_never_mix_with_a_call_that_writes_much(worker: WorkerProcess) -> None:
+    seen: list[int] = []
+    answers: list[bytes] = []
+    blob = os.urandom(300_000)
+
+    def ask_beside() -> None:
+        answers.extend(worker.beside("beside", blob, bytes, timeout_s=30) for _ in range(20))
+
+    threads = [threading.Thread(target=ask_beside) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    assert worker.start("count", 3000).result(int, notice=int, on_notice=seen.append) == 3000
+    for thread in threads:
+        thread.join()
+    assert seen == list(range(3000))
+    assert answers == [blob] * 60
+
+
+def test_a_method_beside_that_hangs_leaves_the_worker_alone(worker: WorkerProcess) -> None:
+    with pytest.raises(AdapterError) as caught:
+        worker.beside("beside-wait", None, type(None), timeout_s=0.05)
+    assert caught.value.code == "worker-hung"
+    assert worker.call("echo", 1, int) == 1
+
+
+def test_a_worker_that_dies_answers_nobody_beside(worker: WorkerProcess) -> None:
+    timer = threading.Timer(0.2, worker.kill)
+    timer.start()
+    with pytest.raises(AdapterError) as caught:
+        worker.beside("beside-wait", None, type(None), timeout_s=30)
+    assert caught.value.code == "worker-killed"
+    timer.join()
+    with pytest.raises(AdapterError):
+        worker.beside("beside", 1, int, timeout_s=30)

@@ -28,6 +28,7 @@ class IkAdapter:
 
     name = "ik"
     source_form = "gguf"
+    drafts = True
     environment = EnvironmentSpec(
         name="ik",
         package="ik",

@@ -17,7 +17,7 @@ from edgewise.runtimes.reports import Footprint
 __all__ = ["footprint"]
 
 _F32_BYTES = 4
-_KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32}
+_KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32, KvType.Q4_0: 18 / 32}
 _PROCESS_BYTES = 48 << 20
 _LOADED_BYTES = 16 << 20
 _VOCAB_ENTRY_BYTES = 133
@@ -25,6 +25,7 @@ _VOCAB_ENTRY_BYTES = 133
 
 def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
     """Return the memory lines of a model under a run configuration."""
+    model_bytes = _LOADED_BYTES + _VOCAB_ENTRY_BYTES * shape.vocab_size
     return Footprint(
         weights_bytes=_weights(shape, run_config),
         kv_cache_bytes=Estimated(
@@ -36,9 +37,10 @@ def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
             source="logits of a whole batch, or its widest phase (2026-11-30)",
         ),
         runtime_bytes=Estimated(
-            value=_PROCESS_BYTES + _LOADED_BYTES + _VOCAB_ENTRY_BYTES * shape.vocab_size,
+            value=_PROCESS_BYTES + model_bytes,
             source="process + loader + tokenizer tables, measured on Linux x86_64 (2026-11-30)",
         ),
+        model_bytes=model_bytes,
     )
 
 

@@ -178,7 +178,7 @@ class LiteRtEngine(SteppedEngine):
             self._filled(name, self._read(name), self._position).tobytes() for name in self._shapes
         )
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         values = np.frombuffer(body, np.float32)
         if values.size != sum(self._count(name, position) for name in self._shapes):
             raise IntegrityError("state-damaged", "the saved state has another size than its cache")

@@ -28,6 +28,8 @@ class LlamaCppAdapter:
     name = "llamacpp"
     source_form = "gguf"
     environment = None
+    parallel_max = 64
+    drafts = True
 
     def capabilities(self) -> Capabilities:
         """Return what llama.cpp can do here, after truly loading its library."""
@@ -115,6 +117,11 @@ class LlamaCppAdapter:
         """
         from edgewise.runtimes.llamacpp.engine import LlamaCppEngine  # noqa: PLC0415
 
+        if run_config.parallel > 1:
+            from edgewise.runtimes.llamacpp.sequences import open_sequences  # noqa: PLC0415
+            from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary  # noqa: PLC0415
+
+            return open_sequences(LlamaCppLibrary(), artifact, run_config)
         return LlamaCppEngine(artifact, run_config)
 
 

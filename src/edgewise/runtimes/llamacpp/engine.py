@@ -18,17 +18,24 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.recipe import RunConfig
-from edgewise.errors import AdapterError, IntegrityError, ResourceError, UnsupportedError
+from edgewise.errors import (
+    AdapterError,
+    EdgewiseError,
+    IntegrityError,
+    ResourceError,
+    UnsupportedError,
+)
 from edgewise.runtimes.llamacpp.footprint import VERIFY_ROWS
 from edgewise.runtimes.llamacpp.formats import KV_TYPES
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library
+from edgewise.runtimes.llamacpp.native_tokenizer import NativeTokenizer
 from edgewise.runtimes.llamacpp.report import memory_report, partition_report
 from edgewise.runtimes.llamacpp.upstream import LlamaCppLibrary
 from edgewise.runtimes.protocol import CancelledError
 from edgewise.runtimes.reports import MemoryReport, PartitionReport
-from edgewise.runtimes.stepped import SteppedEngine, refuse_hints
+from edgewise.runtimes.stepped import SteppedEngine, refuse_hints, refuse_parallel
 
-__all__ = ["FamilyEngine", "LlamaCppEngine", "NativeTokenizer"]
+__all__ = ["FamilyEngine", "LlamaCppEngine"]
 
 _Logits = np.ndarray[Any, np.dtype[np.float32]]
 
@@ -36,54 +43,8 @@ _RC_NO_SLOT = 1
 _RC_ABORTED = 2
 
 
-class NativeTokenizer:
-    """The tokenizer inside a loaded model."""
-
-    def __init__(self, library: Library, model: Any) -> None:
-        """Take the model's address; it must outlive this."""
-        self._library = library
-        self._model = model
-        self._piece = ctypes.create_string_buffer(256)
-
-    def tokenize(self, text: str, *, add_special: bool, parse_special: bool) -> list[int]:
-        """Return the token ids of ``text``.
-
-        Raises:
-            AdapterError: the tokenizer failed.
-        """
-        data = text.encode("utf-8")
-        room = len(data) + 8
-        for _ in range(2):
-            buffer = (ctypes.c_int32 * room)()
-            count = self._library.tokenize(
-                self._model, data, buffer, add_special=add_special, parse_special=parse_special
-            )
-            if count >= 0:
-                return buffer[:count]
-            room = -count
-        raise AdapterError(
-            "tokenize-failed", f"{self._library.title}'s tokenizer gave no stable length"
-        )
-
-    def token_bytes(self, token: int) -> bytes:
-        """Return the bytes a token stands for; empty for a control token.
-
-        Raises:
-            AdapterError: the token is longer than the library can say.
-        """
-        count = self._library.piece(self._model, token, self._piece)
-        if count < 0:
-            self._piece = ctypes.create_string_buffer(-count)
-            count = self._library.piece(self._model, token, self._piece)
-            if count < 0:
-                raise AdapterError(
-                    "token-unreadable", f"{self._library.title} cannot spell token {token}"
-                )
-        return self._piece.raw[:count]
-
-
 class FamilyEngine(SteppedEngine):
-    """One model and one context. One sequence, always sequence 0."""
+    """One model and one context. By itself it evaluates sequence 0; see ``sequences`` for more."""
 
     def __init__(self, library: Library, artifact: Path, run_config: RunConfig) -> None:
         """Load the model and reserve the context.
@@ -126,6 +87,7 @@ class FamilyEngine(SteppedEngine):
 
     def _check(self, config: RunConfig) -> None:
         refuse_hints(self.runtime, config, self._library.hints)
+        refuse_parallel(self.runtime, config, self._library.sequences_max)
         if config.kv_type not in KV_TYPES:
             raise UnsupportedError(
                 "kv-type-unsupported",
@@ -146,7 +108,8 @@ class FamilyEngine(SteppedEngine):
         return model
 
     def _make_context(self) -> Any:
-        settings = replace(ContextSettings.of(self._config), rows=max(1, self._rows))
+        rows = max(1, self._rows, self._config.parallel)
+        settings = replace(ContextSettings.of(self._config), rows=rows)
         context = self._library.make_context(self._model, settings)
         if not context:
             raise AdapterError(
@@ -161,6 +124,31 @@ class FamilyEngine(SteppedEngine):
             context, self._abort, ctypes.cast(self._flag, ctypes.c_void_p)
         )
         return context
+
+    @property
+    def bindings(self) -> Any:
+        """Return the native functions."""
+        return self._n
+
+    def codec(self) -> NativeTokenizer:
+        """Return a tokenizer of the model for one more thread."""
+        return NativeTokenizer(self._library, self._model)
+
+    def identity(self) -> tuple[object, ...]:
+        """Return what makes a saved state this model's and this configuration's own."""
+        return self._identity()
+
+    def evaluate_batch(self, batch: Any) -> int:
+        """Evaluate a batch of any sequences; return the library's code."""
+        return int(self._n.llama_decode(self._context, batch))
+
+    def row(self, index: int) -> _Logits:
+        """Return the logits of a token of the last batch, valid until the next one.
+
+        Raises:
+            AdapterError: there are none.
+        """
+        return self._row(index)
 
     def _identity(self) -> tuple[object, ...]:
         stat = self._file.stat()
@@ -208,15 +196,18 @@ class FamilyEngine(SteppedEngine):
     def _check_code(self, code: int) -> None:
         if code == _RC_ABORTED or (code == 0 and self.cancelled):
             raise CancelledError
-        if code == 0:
-            return
+        if code:
+            raise self.failure(code, self._position)
+
+    def failure(self, code: int, position: int) -> EdgewiseError:
+        """Return what a failure code means for a step at a position."""
         if code == _RC_NO_SLOT:
-            raise ResourceError(
+            return ResourceError(
                 "kv-cache-full",
                 f"{self._library.title} found no room in the KV cache",
-                context={"position": self._position},
+                context={"position": position},
             )
-        raise AdapterError(
+        return AdapterError(
             "decode-failed",
             f"{self._library.title}'s decode failed with code {code}",
             context={"native_log": self._log.complaints},
@@ -226,32 +217,58 @@ class FamilyEngine(SteppedEngine):
         if position == 0:
             self._library.clear(self._context)
             return
+        self.cut_sequence(0, position)
+
+    def cut_sequence(self, sequence: int, position: int) -> None:
+        """Cut one sequence back to ``position`` tokens.
+
+        Raises:
+            UnsupportedError: its cache no longer holds what that would need.
+        """
         needed = self._library.oldest_needed(self._model, position)
-        if self._library.oldest_held(self._context) > needed:
+        if position and self._library.oldest_held(self._context, sequence) > needed:
             raise UnsupportedError(
                 "rewind-past-window",
                 f"a sliding window no longer holds what position {position} needs",
                 hint="rewind to 0 and evaluate the prompt again",
             )
-        if not self._library.cut(self._context, position):
+        if not self._library.cut(self._context, position, sequence):
             raise UnsupportedError(
                 "rewind-unsupported", "this model's cache cannot be cut at a position"
             )
 
-    def _save(self) -> bytes:
-        size = self._library.state_size(self._context)
-        buffer = (ctypes.c_uint8 * size)()
-        written = self._library.state_get(self._context, buffer, size)
+    def _save(self) -> bytes | bytearray:
+        return self.save_sequence(0)
+
+    def _load(self, body: memoryview, position: int) -> None:  # noqa: ARG002 - the state knows it
+        self.load_sequence(body, 0)
+
+    def save_sequence(self, sequence: int) -> bytearray:
+        """Return the KV cache of one sequence.
+
+        Raises:
+            AdapterError: the library did not give all of it.
+        """
+        size = self._library.state_size(self._context, sequence)
+        state = bytearray(size)
+        buffer = (ctypes.c_uint8 * size).from_buffer(state)
+        written = self._library.state_get(self._context, buffer, size, sequence)
         if written != size:
             raise AdapterError("state-save-failed", f"{written} of {size} state bytes were written")
-        return bytes(buffer)
+        return state
 
-    def _load(self, body: bytes, position: int) -> None:  # noqa: ARG002 - the state knows it
+    def load_sequence(self, body: memoryview, sequence: int) -> None:
+        """Replace the KV cache of one sequence by what :meth:`save_sequence` gave.
+
+        Raises:
+            IntegrityError: the library does not take it; the sequence is empty afterwards.
+        """
         size = len(body)
-        buffer = (ctypes.c_uint8 * size).from_buffer_copy(body)
-        taken = self._library.state_set(self._context, buffer, size)
+        view = np.frombuffer(body, np.uint8)
+        data = ctypes.cast(view.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+        taken = self._library.state_set(self._context, data, size, sequence)
         if taken != size:
-            self._library.clear(self._context)
+            self._library.cut(self._context, 0, sequence)
             raise IntegrityError(
                 "state-refused", f"{self._library.title} took {taken} of {size} state bytes"
             )

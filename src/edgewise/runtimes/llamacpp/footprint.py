@@ -1,11 +1,11 @@
 """What llama.cpp will hold in memory, from a model's shape and a run configuration.
 
 KV cache: exact, by the runtime's own allocation rule (cells padded to 256; a sliding layer keeps
-its window and one batch). Workspace: the larger of the feed-forward and the attention phase of
-the graph; the terms follow the tensors that live at the same time, and the factors were fitted
-to llama.cpp's reported compute buffers of two models (SmolLM2 135M, Gemma 3 270M) at contexts of
-512 to 8,192 on 2026-11-30, llama-cpp-python 0.3.36. Runtime: measured on Linux x86_64 the same
-day; another platform differs by some MiB.
+its window and one batch; each of several sequences has all of it). Workspace: the larger of the
+feed-forward and the attention phase of the graph; the terms follow the tensors that live at the
+same time, and the factors were fitted to llama.cpp's reported compute buffers of two models
+(SmolLM2 135M, Gemma 3 270M) at contexts of 512 to 8,192 on 2026-11-30, llama-cpp-python 0.3.36.
+Runtime: measured on Linux x86_64 the same day; another platform differs by some MiB.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _F32_BYTES = 4
 # Rows of logits that the engine of a model without sliding windows reserves: the most tokens of one
 # step whose logits can be had.
 VERIFY_ROWS = 16
-_KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32}
+_KV_BYTES = {KvType.F16: 2.0, KvType.Q8_0: 34 / 32, KvType.Q4_0: 18 / 32}
 
 # The worker with Python, numpy, the bindings and the template engine, before a model.
 _PROCESS_BYTES = 53 << 20
@@ -38,6 +38,7 @@ _REPACKED_TYPES = ("Q4_0", "Q4_K", "IQ4_NL")
 
 def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
     """Return the memory lines of a model under a run configuration."""
+    model_bytes = _LOADED_BYTES + _VOCAB_ENTRY_BYTES * shape.vocab_size
     return Footprint(
         weights_bytes=_weights(shape, run_config),
         kv_cache_bytes=Estimated(
@@ -49,9 +50,10 @@ def footprint(shape: ModelShape, run_config: RunConfig) -> Footprint:
             source="graph phases, fitted to reported compute buffers (2026-11-30)",
         ),
         runtime_bytes=Estimated(
-            value=_PROCESS_BYTES + _LOADED_BYTES + _VOCAB_ENTRY_BYTES * shape.vocab_size,
+            value=_PROCESS_BYTES + model_bytes,
             source="process + loader + tokenizer tables, measured on Linux x86_64 (2026-11-30)",
         ),
+        model_bytes=model_bytes,
     )
 
 
@@ -79,7 +81,7 @@ def _kv_cache(shape: ModelShape, config: RunConfig) -> int:
     for heads, sliding in zip(shape.n_kv_heads, shape.is_sliding, strict=True):
         width = heads * (shape.head_dim_k + shape.head_dim_v)
         total += _cells(shape, config, sliding=sliding) * width * per_element
-    return int(total)
+    return int(total) * config.parallel
 
 
 def _workspace(shape: ModelShape, config: RunConfig) -> int:
@@ -97,7 +99,7 @@ def _workspace(shape: ModelShape, config: RunConfig) -> int:
     if not config.flash_attention:
         attention += heads * batch * cells * _F32_BYTES
         converted = heads * batch * cells * 2  # scores as f16 for the product with the values
-    rows = 1 if any(shape.is_sliding) else min(VERIFY_ROWS, batch)
+    rows = max(config.parallel, 1 if any(shape.is_sliding) else min(VERIFY_ROWS, batch))
     logits = rows * shape.vocab_size * _F32_BYTES
     return int(logits + masks + max(feed_forward, attention, logits) + converted)
 

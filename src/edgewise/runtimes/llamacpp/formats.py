@@ -73,7 +73,7 @@ WEIGHT_FORMATS: dict[str, tuple[int, str]] = {
     "iq4_xs": (30, "iq4_xs"),
 }
 
-KV_TYPES: dict[KvType, int] = {KvType.F16: 1, KvType.Q8_0: 8}
+KV_TYPES: dict[KvType, int] = {KvType.F16: 1, KvType.Q8_0: 8, KvType.Q4_0: 2}
 
 LOAD_MODES: dict[LoadMode, int] = {LoadMode.MALLOC: 0, LoadMode.MMAP: 1}
 

@@ -25,12 +25,13 @@ class ContextSettings:
     """How a context is made.
 
     Attributes:
-        tokens: Cells of the KV cache that are asked for.
+        tokens: Cells of the KV cache that are asked for, of all sequences together.
         batch_tokens: Most tokens of one step.
         threads: Compute threads.
         flash_attention: Whether the fused attention kernel is used.
         kv_type: Element format of the cache.
         rows: Most tokens of a step whose logits are wanted.
+        sequences: Sequences that have a part of the cache each.
         observer: Evaluation callback, or ``None``.
     """
 
@@ -40,13 +41,15 @@ class ContextSettings:
     flash_attention: bool
     kv_type: KvType = KvType.F16
     rows: int = 1
+    sequences: int = 1
     observer: Any = None
 
     @classmethod
     def of(cls, config: RunConfig) -> Self:
         """Return the settings a run configuration asks for."""
         return cls(
-            tokens=config.context_length,
+            tokens=config.context_length * config.parallel,
+            sequences=config.parallel,
             batch_tokens=config.batch_tokens,
             threads=config.threads,
             flash_attention=config.flash_attention,
@@ -89,6 +92,7 @@ class Library(abc.ABC):
             ``type``, ``buffer``, ``ne``, ``src``, ``data`` and ``name``.
         hints: Names that ``RunConfig.hints`` may hold.
         quantiser_extras: Whether its quantiser takes overrides and importances from C.
+        sequences_max: Most sequences of one context that are evaluated together.
     """
 
     runtime: ClassVar[str]
@@ -96,6 +100,7 @@ class Library(abc.ABC):
     tensor: ClassVar[type[ctypes.Structure]]
     hints: ClassVar[tuple[str, ...]] = ()
     quantiser_extras: ClassVar[bool] = True
+    sequences_max: ClassVar[int] = 1
 
     @abc.abstractmethod
     def bindings(self) -> Any:
@@ -165,27 +170,27 @@ class Library(abc.ABC):
         """Empty the KV cache."""
 
     @abc.abstractmethod
-    def cut(self, context: Any, position: int) -> bool:
-        """Remove everything from ``position`` on; return whether that was possible."""
+    def cut(self, context: Any, position: int, sequence: int = 0) -> bool:
+        """Remove a sequence's tokens from ``position`` on; return whether that was possible."""
 
     @abc.abstractmethod
     def oldest_needed(self, model: Any, position: int) -> int:
         """Return the oldest position every layer's cache must hold to go on at ``position``."""
 
     @abc.abstractmethod
-    def oldest_held(self, context: Any) -> int:
+    def oldest_held(self, context: Any, sequence: int = 0) -> int:
         """Return the oldest position that every layer's cache still holds."""
 
     @abc.abstractmethod
-    def state_size(self, context: Any) -> int:
+    def state_size(self, context: Any, sequence: int = 0) -> int:
         """Return the bytes of the saved cache."""
 
     @abc.abstractmethod
-    def state_get(self, context: Any, room: Any, size: int) -> int:
+    def state_get(self, context: Any, room: Any, size: int, sequence: int = 0) -> int:
         """Save the cache; return the bytes written."""
 
     @abc.abstractmethod
-    def state_set(self, context: Any, data: Any, size: int) -> int:
+    def state_set(self, context: Any, data: Any, size: int, sequence: int = 0) -> int:
         """Restore the cache; return the bytes taken."""
 
     @abc.abstractmethod

@@ -13,8 +13,10 @@ from edgewise.runtimes.llamacpp.formats import KV_TYPES, LOAD_MODES
 from edgewise.runtimes.llamacpp.library import ContextSettings, Library, QuantizeOrder
 from edgewise.runtimes.llamacpp.native import NativeLog
 
-__all__ = ["LlamaCppLibrary"]
+__all__ = ["SEQUENCES_MAX", "LlamaCppLibrary"]
 
+# A bound of ours: each sequence costs a whole context of memory.
+SEQUENCES_MAX = 64
 _TEXT_OVERRIDE = 3  # LLAMA_KV_OVERRIDE_TYPE_STR
 
 
@@ -42,6 +44,7 @@ class LlamaCppLibrary(Library):
 
     runtime = "llamacpp"
     title = "llama.cpp"
+    sequences_max = SEQUENCES_MAX
     tensor = _Tensor
 
     def bindings(self) -> Any:
@@ -74,6 +77,8 @@ class LlamaCppLibrary(Library):
         params = n.llama_context_default_params()
         params.n_ctx = settings.tokens
         params.n_batch = params.n_ubatch = settings.batch_tokens
+        params.n_seq_max = settings.sequences
+        params.kv_unified = False  # each sequence a cache of its own: none sees another's cells
         params.n_outputs_max = settings.rows  # a row of logits each, instead of one a token
         params.n_threads = params.n_threads_batch = settings.threads
         params.flash_attn_type = int(settings.flash_attention)
@@ -119,32 +124,32 @@ class LlamaCppLibrary(Library):
         n = self.bindings()
         n.llama_memory_clear(n.llama_get_memory(context), True)
 
-    def cut(self, context: Any, position: int) -> bool:
-        """Remove everything from ``position`` on."""
+    def cut(self, context: Any, position: int, sequence: int = 0) -> bool:
+        """Remove a sequence's tokens from ``position`` on."""
         n = self.bindings()
-        return bool(n.llama_memory_seq_rm(n.llama_get_memory(context), 0, position, -1))
+        return bool(n.llama_memory_seq_rm(n.llama_get_memory(context), sequence, position, -1))
 
     def oldest_needed(self, model: Any, position: int) -> int:
         """Return where the sliding window begins, if the model has one."""
         window = int(self.bindings().llama_model_n_swa(model))
         return max(0, position - window) if window > 0 else 0
 
-    def oldest_held(self, context: Any) -> int:
+    def oldest_held(self, context: Any, sequence: int = 0) -> int:
         """Return the oldest position in every layer's cache."""
         n = self.bindings()
-        return int(n.llama_memory_seq_pos_min(n.llama_get_memory(context), 0))
+        return int(n.llama_memory_seq_pos_min(n.llama_get_memory(context), sequence))
 
-    def state_size(self, context: Any) -> int:
+    def state_size(self, context: Any, sequence: int = 0) -> int:
         """Return the bytes of the saved cache."""
-        return int(self.bindings().llama_state_seq_get_size(context, 0))
+        return int(self.bindings().llama_state_seq_get_size(context, sequence))
 
-    def state_get(self, context: Any, room: Any, size: int) -> int:
+    def state_get(self, context: Any, room: Any, size: int, sequence: int = 0) -> int:
         """Save the cache."""
-        return int(self.bindings().llama_state_seq_get_data(context, room, size, 0))
+        return int(self.bindings().llama_state_seq_get_data(context, room, size, sequence))
 
-    def state_set(self, context: Any, data: Any, size: int) -> int:
+    def state_set(self, context: Any, data: Any, size: int, sequence: int = 0) -> int:
         """Restore the cache."""
-        return int(self.bindings().llama_state_seq_set_data(context, data, size, 0))
+        return int(self.bindings().llama_state_seq_set_data(context, data, size, sequence))
 
     def quantize(self, source: Path, destination: Path, order: QuantizeOrder) -> int:
         """Quantise a file."""

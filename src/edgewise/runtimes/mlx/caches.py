@@ -83,7 +83,7 @@ def dump(caches: list[Any], position: int) -> bytes:
     return b"".join(parts)
 
 
-def restore(caches: list[Any], like: list[Any], body: bytes, position: int) -> None:
+def restore(caches: list[Any], like: list[Any], body: memoryview, position: int) -> None:
     """Fill empty caches with what :func:`dump` gave.
 
     Args:

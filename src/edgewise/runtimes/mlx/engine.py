@@ -120,7 +120,7 @@ class MlxEngine(SteppedEngine):
     def _save(self) -> bytes:
         return caches.dump(self._caches, self._position)
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         if position == 0:
             return
         if self._caches[0].keys is None:

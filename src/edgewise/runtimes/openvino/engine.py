@@ -223,7 +223,7 @@ class OpenVinoEngine(SteppedEngine):
             parts.append(_STATE_ENTRY.pack(values.shape[self._axis[state.name]], len(body)) + body)
         return b"".join(parts)
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         self._require_exact_states()
         if position == 0:
             return
@@ -335,7 +335,7 @@ def _pack(values: np.ndarray[Any, Any], width: str) -> bytes:
     return np.ascontiguousarray(values, "<f2" if width == "f16" else "<f4").tobytes()
 
 
-def _unpack(body: bytes, width: str) -> np.ndarray[Any, Any]:
+def _unpack(body: memoryview, width: str) -> np.ndarray[Any, Any]:
     if width == "bf16":
         bits = np.frombuffer(body, "<u2").astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32)

@@ -239,7 +239,7 @@ class TransformersEngine(SteppedEngine):
         ]
         return b"".join(parts)
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         torch = self._torch
         layout = [
             (1, heads, position, width)

@@ -190,13 +190,13 @@ class TvmEngine(SteppedEngine):
                 pages.append(page.numpy().tobytes())
         return _STATE_HEAD.pack(len(told)) + told + b"".join(pages)
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         if position == 0:
             return
         builtin = f"{_BUILTIN}attention_kv_cache_"
         (size,) = _STATE_HEAD.unpack_from(body)
         start = _STATE_HEAD.size + size
-        told = body[_STATE_HEAD.size : start].decode()
+        told = bytes(body[_STATE_HEAD.size : start]).decode()
         pages = np.frombuffer(body, dtype=self._numbers.dtype, offset=start)
         pages = pages.reshape(self._about.config.layers, *self._pages_shape(position))
         try:

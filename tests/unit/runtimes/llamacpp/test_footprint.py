@@ -109,6 +109,20 @@ def test_the_other_lines() -> None:
     assert lines.workspace_bytes.value == int(logits + 128 * 2048 * 2 + feed_forward)
 
 
+def test_each_of_several_requests_has_a_whole_cache_and_a_row() -> None:
+    one, eight = (
+        footprint(GEMMA3, RunConfig(context_length=2048, flash_attention=True, parallel=n))
+        for n in (1, 8)
+    )
+    assert isinstance(one.kv_cache_bytes, Estimated)
+    assert isinstance(eight.kv_cache_bytes, Estimated)
+    # 141,312 KiB is what llama.cpp logged for eight sequences, 17,664 KiB for one (2026-11-30).
+    assert (one.kv_cache_bytes.value, eight.kv_cache_bytes.value) == (17664 << 10, 141312 << 10)
+    assert isinstance(one.workspace_bytes, Estimated)
+    assert isinstance(eight.workspace_bytes, Estimated)
+    assert eight.workspace_bytes.value > one.workspace_bytes.value
+
+
 def test_a_model_with_a_sliding_window_reserves_one_row() -> None:
     line = footprint(GEMMA3, config(2048)).workspace_bytes
     still = footprint(dataclasses.replace(GEMMA3, is_sliding=(False,) * 18), config(2048))
