@@ -1,8 +1,5 @@
-"""A loaded machine is slow, not wrong: no time limit per example."""
+"""What the properties of the cloud tier share with its tests."""
 
-from __future__ import annotations
+from tests.unit.route.cloud.conftest import desk
 
-from hypothesis import settings
-
-settings.register_profile("edgewise", deadline=None)
-settings.load_profile("edgewise")
+__all__ = ["desk"]

@@ -1,0 +1,137 @@
+"""Rules about one destination: whether this request may leave for it. Each must allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from edgewise.core.outcome import ConsentNeeded, RuleResult
+from edgewise.core.request import DataClass, Request
+from edgewise.core.state import DeviceState
+from edgewise.route.destinations import Basis, Destination
+from edgewise.route.facts import ConsentVerdict, PolicyTrust, RouteEvidence
+from edgewise.route.local_rules import idle, rule
+from edgewise.route.policy import Policy
+
+__all__ = ["CONSENT", "cloud_rules", "scope_of"]
+
+CONSENT = "consent"
+
+
+def scope_of(policy: Policy, data_class: str, place: Destination) -> ConsentNeeded | None:
+    """Return which consent the policy asks for, ``None`` where it asks for none."""
+    if not policy.asks(data_class, place.name).ask and place.basis is not Basis.CONSENT:
+        return None
+    return ConsentNeeded(
+        feature=policy.feature,
+        data_class=data_class,
+        destination=place.name,
+        purpose=place.purpose,
+    )
+
+
+def cloud_rules(
+    request: Request,
+    data_class: str,
+    state: DeviceState,
+    policy: Policy,
+    evidence: RouteEvidence,
+    place: Destination,
+) -> Iterator[RuleResult]:
+    """Try every rule about sending a request to one destination; consent is the last."""
+    yield rule(
+        "data-stays-local",
+        policy.classes.get(data_class, DataClass.LOCAL_ONLY) is not DataClass.LOCAL_ONLY,
+        f"{data_class} data may leave the device where the rest allows it",
+        f"{data_class} data never leaves the device",
+    )
+    yield _trust(policy, evidence)
+    yield rule(
+        "policy-in-force",
+        not evidence.policy_expired,
+        "the policy is in force",
+        "the policy has expired or is not in force yet; nothing leaves under it",
+    )
+    yield rule(
+        "clock",
+        evidence.clock_right,
+        "the date can be relied on",
+        "the device's clock cannot be relied on, so neither can expiry and consent",
+    )
+    yield rule(
+        "basis",
+        place.basis is not Basis.NONE and bool(place.purpose),
+        f"data goes there for {place.purpose!r} on the basis of {place.basis}",
+        "the policy declares no purpose or no basis for it",
+    )
+    yield _minimisation(policy, place)
+    yield _length(request, policy)
+    yield rule(
+        "spend",
+        place.name not in evidence.spent,
+        "its limit of spending is not reached",
+        "its limit of spending is reached",
+    )
+    yield rule(
+        "link",
+        state.link in policy.device.links,
+        f"the network is {state.link}",
+        f"the network is {state.link}",
+    )
+    yield _consent(policy, data_class, evidence, place)
+
+
+def _trust(policy: Policy, evidence: RouteEvidence) -> RuleResult:
+    if not policy.require_signature:
+        return idle("policy-signed", "the policy asks for no signature")
+    return rule(
+        "policy-signed",
+        evidence.trust is not PolicyTrust.UNSIGNED,
+        f"the policy is {evidence.trust}",
+        "the policy is not signed by a key that this home trusts",
+    )
+
+
+def _minimisation(policy: Policy, place: Destination) -> RuleResult:
+    found = policy.minimises(place.name)
+    fields = () if found is None else found.fields
+    return rule(
+        "minimisation",
+        bool(fields),
+        f"only these fields leave: {', '.join(fields)}",
+        "the policy does not declare which fields may leave",
+    )
+
+
+def _length(request: Request, policy: Policy) -> RuleResult:
+    most = policy.limits.cloud_characters
+    if most is None:
+        return idle("cloud-length", "the policy sets no limit")
+    length = characters(request)
+    told = f"the conversation has {length} characters, and {most} may leave"
+    return rule("cloud-length", length <= most, told, told)
+
+
+def characters(request: Request) -> int:
+    """Return how long a conversation is."""
+    prompt = len(request.prompt) if request.prompt is not None else 0
+    return prompt + sum(len(message.content) for message in request.messages)
+
+
+def _consent(
+    policy: Policy, data_class: str, evidence: RouteEvidence, place: Destination
+) -> RuleResult:
+    if scope_of(policy, data_class, place) is None:
+        return idle(CONSENT, f"the policy asks for none: the basis is {place.basis}")
+    for fact in evidence.consents:
+        if fact.destination == place.name:
+            return rule(
+                CONSENT,
+                fact.verdict is ConsentVerdict.GRANTED,
+                f"consent was given{_because(fact.reason)}",
+                f"consent is {fact.verdict}{_because(fact.reason)}",
+            )
+    return rule(CONSENT, False, "", "consent is absent: nobody was asked")
+
+
+def _because(reason: str) -> str:
+    return f": {reason}" if reason else ""
