@@ -33,7 +33,7 @@ def test_an_answer_breaks_off_typed_and_the_next_one_works(
 ) -> None:
     short = Request(messages=STORY.messages, max_tokens=3)
     assert isinstance(session.ask(short), Completed)
-    session._worker._idle_timeout_s = 1.0
+    session._process.worker._idle_timeout_s = 1.0
     pieces: list[str] = []
 
     def on_text(text: str) -> None:
@@ -58,7 +58,7 @@ def test_a_worker_killed_between_requests_is_replaced(session: Session) -> None:
     before = session.worker_pid
     assert before is not None
     os.kill(before, signal.SIGKILL)
-    while session._worker.alive:
+    while session._process.worker.alive:
         pass
     assert isinstance(session.ask(short), Completed)
     assert session.worker_pid != before

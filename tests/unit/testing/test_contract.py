@@ -81,7 +81,7 @@ class GoodEngine(SteppedEngine):
     def _save(self) -> bytes:
         return np.asarray(self.cache, dtype=np.int32).tobytes()
 
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         self.cache = np.frombuffer(body, dtype=np.int32).tolist()
 
     def memory(self) -> MemoryReport:
@@ -110,7 +110,7 @@ class GivesRowsInAnotherOrder(GoodEngine):
 
 
 class ForgetsState(GoodEngine):
-    def _load(self, body: bytes, position: int) -> None:
+    def _load(self, body: memoryview, position: int) -> None:
         super()._load(body, position)
         self.cache[-1] = 0
 
