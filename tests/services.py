@@ -32,6 +32,9 @@ class EchoService:
             "print": Method(str, self._print),
             "environment": Method(str, lambda name, _emit: os.environ.get(name)),
             "allocate": Method(int, lambda size, _emit: len(bytearray(size))),
+            "beside": Method(Any, lambda value, _emit: value, beside=True),
+            "beside-fail": Method(None, self._fail, beside=True),
+            "beside-wait": Method(None, self._hang, beside=True),
             "garbage": Method(None, self._garbage),
         }
 
@@ -49,6 +52,9 @@ class EchoService:
     def _wait(self, _params: None, emit: Emit) -> str:
         emit(0)
         return "cancelled" if self._cancelled.wait(30) else "not cancelled"
+
+    def _hang(self, _params: None, _emit: Emit) -> None:
+        threading.Event().wait(30)
 
     def _fail(self, _params: None, _emit: Emit) -> None:
         raise InputError("some-code", "a message", context={"n": 3}, hint="a hint")
@@ -72,3 +78,15 @@ class EchoService:
             except OSError:
                 continue
         sys.stdout.flush()
+
+
+LANED = "tests.services:LanedEchoService"
+
+
+class LanedEchoService(EchoService):
+    """Two lanes for two methods; everything else one at a time."""
+
+    lane_methods = frozenset({"wait", "count"})
+
+    def lanes(self) -> list[EchoService]:
+        return [EchoService(), EchoService()]

@@ -5,30 +5,37 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
 
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
 from edgewise.core.bundle import Bundle
+from edgewise.core.request import Request
 from edgewise.errors import EdgewiseError, InputError
+from edgewise.serve.about import VERIFICATION
 from edgewise.serve.asking import chat_request, completion_requests
 from edgewise.serve.bodies import Body, ChatBody, CompletionBody
 from edgewise.serve.bodies_responses import ResponseBody
 from edgewise.serve.chat import ChatFrames, chat_reply
 from edgewise.serve.completions import CompletionFrames, completion_reply
+from edgewise.serve.consent import ConsentDesk
 from edgewise.serve.dispatch import Dispatcher, where_raised
+from edgewise.serve.elsewhere import ANSWER, PAGE, Elsewhere, Routing
 from edgewise.serve.exchange import Exchange
 from edgewise.serve.guard import Guard
 from edgewise.serve.json_body import decode
 from edgewise.serve.limits import Limits
 from edgewise.serve.openapi import document
 from edgewise.serve.problems import ProblemError
+from edgewise.serve.questions import Questions
+from edgewise.serve.rate import RateLimit
 from edgewise.serve.replies import ModelAbout, ModelCard, ModelList
 from edgewise.serve.responses import ResponseFrames, response_reply, response_request
-from edgewise.serve.streaming import answers, stream
+from edgewise.serve.streaming import Frames, answers, stream
+from edgewise.serve.ways import Way, Ways
 
 __all__ = ["App", "model_id"]
 
@@ -54,6 +61,7 @@ class App:
         guard: Guard,
         limits: Limits,
         *,
+        routing: Routing | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._bundle = bundle
@@ -61,8 +69,16 @@ class App:
         self._guard = guard
         self._limits = limits
         self._log = log
+        self._rate = RateLimit(limits.requests_per_minute)
         self._since = int(time.time())
+        self.elsewhere: Elsewhere | None = None
+        self._desk: ConsentDesk | None = None
+        if routing is not None:
+            questions = Questions()
+            self.elsewhere = Elsewhere(routing.feature, questions, limits, log=log)
+            self._desk = ConsentDesk(questions, routing.ledger, limits)
         self.model = model_id(bundle)
+        self._ways = Ways(dispatcher, bundle.fingerprint, self.elsewhere)
         self._router = Router(self._routes(), redirect_slashes=False, default=_unknown_route)
 
     def _routes(self) -> list[Route]:
@@ -77,9 +93,14 @@ class App:
             ("GET", "/openapi.json", self._openapi),
             ("GET", "/", self._page),
         ]
+        if self._desk is not None:
+            table += _desk_routes(self._desk)
+        by_path: dict[str, dict[str, Handler]] = {}
+        for method, path, handler in table:
+            by_path.setdefault(path, {})[method] = handler
         return [
-            Route(path, _Endpoint(path, handler), methods=[method])
-            for method, path, handler in table
+            Route(path, _Endpoint(path, handlers), methods=list(handlers))
+            for path, handlers in by_path.items()
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -109,16 +130,29 @@ class App:
         _check_form(scope, self._limits.header_max_bytes)
         exchange.closing = False
         self._guard.check_host(headers.get("host"))
+        if self._desk is not None and scope["path"].startswith(PAGE):
+            peer = scope.get("client")
+            self._guard.check_page(
+                headers, peer[0] if peer else "", sends=exchange.method not in {"GET", "HEAD"}
+            )
+            if self._limits.requests_per_minute is not None:
+                self._rate.take(_client(scope, exchange, None))
+            await self._router(scope, receive, send)
+            return
         self._guard.check_origin(headers)
         origin = headers.get("origin")
         if origin is not None:
             exchange.extra_headers += _cors(origin)
             if exchange.method == "OPTIONS":
                 exchange.route = "preflight"
-                await exchange.raw(b"", "text/plain", status=204, headers=_PREFLIGHT)
+                methods = "GET, POST" if self._desk is None else "GET, POST, DELETE"
+                allowed = [("access-control-allow-methods", methods), *_PREFLIGHT]
+                await exchange.raw(b"", "text/plain", status=204, headers=allowed)
                 return
         if scope["path"] not in _OPEN:
             self._guard.check_token(headers.get("authorization"))
+            if self._limits.requests_per_minute is not None:
+                self._rate.take(_client(scope, exchange, None))
         await self._router(scope, receive, send)
 
     async def _fail(self, exchange: Exchange, problem: ProblemError) -> None:
@@ -129,44 +163,40 @@ class App:
     async def _chat(self, exchange: Exchange, scope: Scope) -> None:
         body = await self._body(exchange, ChatBody)
         request, client = chat_request(body), _client(scope, exchange, body.user)
+        way = await self._ways.find(request, client, body.edgewise)
         if body.stream:
-            frames = ChatFrames(body, self.model, self._bundle.fingerprint)
-            await stream(
-                exchange, self._dispatcher, [request], client, frames=frames, headers=self._local
-            )
+            frames = ChatFrames(body, self.model, way.fingerprint, way.telling)
+            await _stream(exchange, way, [request], client, frames)
             return
-        ((_, outcome, waited_s),) = await answers(exchange, self._dispatcher, [request], client)
-        await exchange.reply(chat_reply(body, self.model, outcome, waited_s), headers=self._local)
+        ((_, outcome, waited_s),) = await answers(exchange, way.taking, [request], client)
+        reply = chat_reply(body, self.model, outcome, waited_s, way.telling)
+        await exchange.reply(reply, headers=way.headers_of([outcome]))
 
     async def _completions(self, exchange: Exchange, scope: Scope) -> None:
         body = await self._body(exchange, CompletionBody)
         requests = completion_requests(body, prompts_max=self._limits.prompts_max)
         client = _client(scope, exchange, body.user)
-        fingerprint = self._bundle.fingerprint
+        way = self._ways.here(requests[0], client, body.edgewise)  # raw prompts never leave
         if body.stream:
-            frames = CompletionFrames(body, self.model, fingerprint)
-            await stream(
-                exchange, self._dispatcher, requests, client, frames=frames, headers=self._local
-            )
+            frames = CompletionFrames(body, self.model, way.fingerprint, way.telling)
+            await _stream(exchange, way, requests, client, frames)
             return
-        found = await answers(exchange, self._dispatcher, requests, client)
-        await exchange.reply(
-            completion_reply(body, self.model, found, fingerprint), headers=self._local
-        )
+        found = await answers(exchange, way.taking, requests, client)
+        reply = completion_reply(body, self.model, found, way.fingerprint, way.telling)
+        headers = way.headers_of(outcome for _, outcome, _ in found)
+        await exchange.reply(reply, headers=headers)
 
     async def _responses(self, exchange: Exchange, scope: Scope) -> None:
         body = await self._body(exchange, ResponseBody)
         request, client = response_request(body), _client(scope, exchange, body.user)
+        way = await self._ways.find(request, client, body.edgewise)
         if body.stream:
-            frames = ResponseFrames(body, self.model)
-            await stream(
-                exchange, self._dispatcher, [request], client, frames=frames, headers=self._local
-            )
+            frames = ResponseFrames(body, self.model, way.telling)
+            await _stream(exchange, way, [request], client, frames)
             return
-        ((_, outcome, waited_s),) = await answers(exchange, self._dispatcher, [request], client)
-        await exchange.reply(
-            response_reply(body, self.model, outcome, waited_s), headers=self._local
-        )
+        ((_, outcome, waited_s),) = await answers(exchange, way.taking, [request], client)
+        reply = response_reply(body, self.model, outcome, waited_s, way.telling)
+        await exchange.reply(reply, headers=way.headers_of([outcome]))
 
     async def _models(self, exchange: Exchange, _scope: Scope) -> None:
         await exchange.reply(ModelList(data=[self._card]))
@@ -180,17 +210,21 @@ class App:
 
     async def _ready(self, exchange: Exchange, _scope: Scope) -> None:
         self._dispatcher.check_open()
-        await exchange.reply(
-            {
-                "status": "ready",
-                "loaded": self._dispatcher.loaded,
-                "running": self._dispatcher.running,
-                "queued": self._dispatcher.queued,
-            }
-        )
+        about: dict[str, Any] = {
+            "status": "ready",
+            "loaded": self._dispatcher.loaded,
+            "running": self._dispatcher.running,
+            "queued": self._dispatcher.queued,
+            "release_after_s": self._limits.release_after_s,
+        }
+        if self.elsewhere is not None:
+            about["elsewhere"] = self.elsewhere.running
+        await exchange.reply(about)
 
     async def _openapi(self, exchange: Exchange, _scope: Scope) -> None:
-        await exchange.reply(document(self.model, with_token=self._guard.token is not None))
+        token = self._guard.token is not None
+        with_consent = self._desk is not None
+        await exchange.reply(document(self.model, with_token=token, with_consent=with_consent))
 
     async def _page(self, exchange: Exchange, _scope: Scope) -> None:
         page = _PAGE.format(model=self.model)
@@ -227,26 +261,38 @@ class App:
             ),
         )
 
-    @property
-    def _local(self) -> list[tuple[str, str]]:
-        """What the headers of an answer say: there is no other route to an answer."""
-        return [
-            ("x-edgewise-route", "local"),
-            ("x-edgewise-fingerprint", self._bundle.fingerprint),
-        ]
-
 
 class _Endpoint:
-    """A handler as an ASGI application, which is what a route takes without wrapping it."""
+    """Handlers as an ASGI application, which is what a route takes without wrapping it."""
 
-    def __init__(self, path: str, handler: Handler) -> None:
+    def __init__(self, path: str, handlers: dict[str, Handler]) -> None:
         self._path = path
-        self._handler = handler
+        self._handlers = {"HEAD": handlers["GET"], **handlers} if "GET" in handlers else handlers
 
     async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         exchange: Exchange = scope["edgewise"]
         exchange.route = self._path
-        await self._handler(exchange, scope)
+        await self._handlers[exchange.method](exchange, scope)
+
+
+async def _stream(
+    exchange: Exchange, way: Way, requests: Sequence[Request], client: str, frames: Frames
+) -> None:
+    headers = way.stream_headers
+    await stream(exchange, way.taking, requests, client, frames=frames, headers=headers)
+
+
+def _desk_routes(desk: ConsentDesk) -> list[tuple[str, str, Handler]]:
+    def named(handler: Callable[[Exchange, str], Awaitable[None]]) -> Handler:
+        return lambda exchange, scope: handler(exchange, scope["path_params"]["id"])
+
+    return [
+        ("GET", "/edgewise/v1/consent", lambda exchange, _scope: desk.decisions(exchange)),
+        ("POST", ANSWER + "{id}", named(desk.answer)),
+        ("DELETE", ANSWER + "{id}", named(desk.revoke)),
+        ("GET", PAGE + "{id}", named(desk.show)),
+        ("POST", PAGE + "{id}", named(desk.take)),
+    ]
 
 
 def model_id(bundle: Bundle) -> str:
@@ -303,14 +349,16 @@ def _client(scope: Scope, exchange: Exchange, user: str | None) -> str:
 
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _PREFLIGHT = [
-    ("access-control-allow-methods", "GET, POST"),
     ("access-control-allow-headers", "authorization, content-type"),
     ("access-control-max-age", "600"),
 ]
 
 
 def _cors(origin: str) -> list[tuple[str, str]]:
-    exposed = "x-edgewise-route, x-edgewise-fingerprint, x-request-id, retry-after"
+    exposed = (
+        "x-edgewise-route, x-edgewise-fingerprint, x-edgewise-destination, "
+        f"{VERIFICATION}, x-request-id, retry-after"
+    )
     return [
         ("access-control-allow-origin", origin),
         ("access-control-expose-headers", exposed),

@@ -16,7 +16,6 @@ from edgewise.serve.bodies import (
     ChatMessage,
     CompletionBody,
     JsonObjectFormat,
-    NamedFunction,
     Part,
     SamplingBody,
     Stop,
@@ -25,6 +24,7 @@ from edgewise.serve.bodies import (
     UserMessage,
 )
 from edgewise.serve.bodies_responses import ResponseBody
+from edgewise.serve.json_body import unsupported
 
 __all__ = [
     "chat_request",
@@ -71,7 +71,7 @@ def chat_request(body: ChatBody) -> Request:
             function_tool(t.function.name, t.function.description, t.function.parameters)
             for t in body.tools or ()
         ),
-        tool_choice=_tool_choice(body.tool_choice),
+        tool_choice=_tool_choice(body),
         logprobs=(body.top_logprobs or 0) if body.logprobs else None,
         **common_fields(body, body.seed),
     )
@@ -82,11 +82,14 @@ def completion_requests(body: CompletionBody, *, prompts_max: int) -> list[Reque
 
     Raises:
         InputError: the prompts have no known form, or two parameters contradict each other.
+        UnsupportedError: it is to be asked elsewhere after an answer of this device.
     """
     if body.stream_options is not None and not body.stream:
         raise contradiction("stream_options", "stream_options goes with stream")
     if body.max_tokens == 0 and not body.echo:
         raise contradiction("max_tokens", "max_tokens 0 without echo asks for nothing")
+    if body.edgewise.after is not None:
+        raise unsupported("edgewise.after", "a prompt without messages does not leave this device")
     prompts = _prompts(body.prompt, prompts_max)
     if body.stream and body.echo and (body.logprobs is not None or _ids(prompts)):
         raise contradiction("echo", "echo with logprobs or token ids cannot be streamed")
@@ -124,6 +127,7 @@ def common_fields(body: SamplingBody, seed: int | None) -> dict[str, Any]:
         "deadline_s": ours.deadline_s,
         "data_class": ours.data_class,
         "context_policy": ours.context_policy,
+        "signals": ours.signals,
         "speculate": ours.speculate,
         "task": ours.task,
     }
@@ -148,12 +152,11 @@ def schema_structure(schema: dict[str, Any]) -> Structure:
     return Structure(kind=StructureKind.JSON_SCHEMA, source=_json(schema))
 
 
-def _tool_choice(choice: str | NamedFunction | None) -> ToolChoice:
-    if choice is None:
-        return ToolChoice()
-    if isinstance(choice, str):
-        return ToolChoice(mode=choice)
-    return ToolChoice(mode="required", name=choice.function.name)
+def _tool_choice(body: ChatBody) -> ToolChoice:
+    choice, parallel = body.tool_choice, body.parallel_tool_calls
+    if choice is None or isinstance(choice, str):
+        return ToolChoice(mode=choice or "auto", parallel=parallel)
+    return ToolChoice(mode="required", name=choice.function.name, parallel=parallel)
 
 
 def _text_of(content: str | Sequence[Part] | None) -> str:

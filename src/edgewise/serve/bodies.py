@@ -33,15 +33,18 @@ __all__ = [
     "Text",
     "TextFormat",
     "ToolMessage",
+    "ToolName",
     "ToolUse",
     "UserMessage",
 ]
 
 Count = Annotated[int, Meta(ge=1, le=2**31)]
 Text = Annotated[str, Meta(max_length=4 << 20)]
+ToolName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
 Zero = Annotated[float, Meta(ge=0, le=0)]
 Empty = Annotated[dict[str, Any], Meta(max_length=0)]
 _StopText = Annotated[str, Meta(min_length=1)]
+_DataClass = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
 Stop: TypeAlias = _StopText | Annotated[list[_StopText], Meta(max_length=4)] | None
 
 
@@ -65,7 +68,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Extension(Body, frozen=True, kw_only=True):
     """What Edgewise takes beyond OpenAI's parameters."""
 
-    data_class: DataClass = DataClass.LOCAL_ONLY
+    data_class: _DataClass = DataClass.LOCAL_ONLY
     context_policy: ContextPolicy = ContextPolicy.REJECT
     deadline_s: Annotated[float, Meta(gt=0, le=1e9)] | None = None
     top_k: Annotated[int, Meta(ge=0, le=2**31)] = 0
@@ -73,6 +76,8 @@ class Extension(Body, frozen=True, kw_only=True):
     structure: Structure | None = None
     speculate: bool = True
     task: str = "chat"
+    signals: bool = False
+    after: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{1,64}$")] | None = None
 
 
 class StreamOptions(Body, frozen=True, kw_only=True):
@@ -142,7 +147,7 @@ class UserMessage(Body, frozen=True, kw_only=True, tag_field="role", tag="user")
 class CalledFunction(Body, frozen=True, kw_only=True):
     """The function of a call; the arguments are JSON text."""
 
-    name: str
+    name: ToolName
     arguments: Text
 
 
@@ -184,7 +189,7 @@ ChatMessage: TypeAlias = (
 class FunctionDefinition(Body, frozen=True, kw_only=True):
     """A function. Its calls are always valid against ``parameters``, strict or not."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+    name: ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -200,7 +205,7 @@ class FunctionTool(Body, frozen=True, kw_only=True):
 class FunctionName(Body, frozen=True, kw_only=True):
     """The name of a function."""
 
-    name: str
+    name: ToolName
 
 
 class NamedFunction(Body, frozen=True, kw_only=True):
@@ -251,12 +256,12 @@ class ChatBody(PenaltyBody, frozen=True, kw_only=True):
             "metadata",
             "modalities",
             "n",
-            "parallel_tool_calls",
             "presence_penalty",
             "response_format.json_schema.description",
             "service_tier",
             "store",
             "stream_options.include_obfuscation",
+            "verbosity",
         }
     )
     REFUSED: ClassVar[frozenset[str]] = frozenset(
@@ -271,7 +276,6 @@ class ChatBody(PenaltyBody, frozen=True, kw_only=True):
             "prompt_cache_retention",
             "reasoning_effort",
             "safety_identifier",
-            "verbosity",
             "web_search_options",
         }
     )
@@ -284,11 +288,12 @@ class ChatBody(PenaltyBody, frozen=True, kw_only=True):
     response_format: TextFormat | JsonObjectFormat | JsonSchemaFormat | None = None
     tools: Annotated[list[FunctionTool], Meta(max_length=128)] | None = None
     tool_choice: Literal["none", "auto", "required"] | NamedFunction | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: bool | None = None
     metadata: Empty | None = None
     modalities: Annotated[list[Literal["text"]], Meta(max_length=1)] | None = None
     service_tier: Literal["auto", "default"] | None = None
     store: Literal[False] | None = None
+    verbosity: Literal["medium"] | None = None
 
 
 Tokens = Annotated[list[Annotated[int, Meta(ge=0, lt=2**31)]], Meta(min_length=1)]

@@ -8,7 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from edgewise.core.request import LOGPROBS_MAX
-from edgewise.serve.bodies import Body, Count, FunctionName, SamplingBody, Text
+from edgewise.errors import UnsupportedError
+from edgewise.serve.bodies import Body, Count, FunctionName, SamplingBody, Text, ToolName
 
 __all__ = [
     "FlatFunctionTool",
@@ -55,7 +56,7 @@ class FunctionCallItem(Body, frozen=True, kw_only=True, tag_field="type", tag="f
     """A call that the model made."""
 
     call_id: str
-    name: str
+    name: ToolName
     arguments: Text
     id: str | None = None
     status: Literal["in_progress", "completed", "incomplete"] | None = None
@@ -79,7 +80,7 @@ class FlatFunctionTool(Body, frozen=True, kw_only=True):
     """A function. Its calls are always valid against ``parameters``, strict or not."""
 
     type: Literal["function"]
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.\-]{1,64}$")]
+    name: ToolName
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
@@ -112,7 +113,7 @@ class ResponseText(Body, frozen=True, kw_only=True):
     """What the answer's text looks like."""
 
     format: ResponseTextFormat | ResponseJsonObject | ResponseJsonSchema = ResponseTextFormat()
-    verbosity: None = None
+    verbosity: Literal["medium"] | None = None
 
 
 class ResponseStreamOptions(Body, frozen=True, kw_only=True):
@@ -129,7 +130,6 @@ class ResponseBody(SamplingBody, frozen=True, kw_only=True):
             "background",
             "include[]",
             "input[].content[].annotations",
-            "parallel_tool_calls",
             "service_tier",
             "store",
             "stream_options.include_obfuscation",
@@ -167,7 +167,7 @@ class ResponseBody(SamplingBody, frozen=True, kw_only=True):
     top_logprobs: Annotated[int, Meta(ge=0, le=LOGPROBS_MAX)] | None = None
     metadata: Annotated[dict[str, str], Meta(max_length=16)] | None = None
     stream_options: ResponseStreamOptions | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    parallel_tool_calls: bool | None = None
     background: Literal[False] | None = None
     store: Literal[False] | None = None
     truncation: Literal["disabled"] | None = None
@@ -175,8 +175,19 @@ class ResponseBody(SamplingBody, frozen=True, kw_only=True):
 
     @classmethod
     def complete(cls, value: dict[str, Any]) -> None:
-        """Take what has a role and no type for a message, as OpenAI's API does."""
+        """Take what has a role and no type for a message, as OpenAI's API does.
+
+        Raises:
+            UnsupportedError: an item is named where it has to be sent.
+        """
         items = value.get("input")
-        for item in items if isinstance(items, list) else ():
+        for i, item in enumerate(items if isinstance(items, list) else ()):
             if isinstance(item, dict) and "role" in item:
                 item.setdefault("type", "message")
+            elif isinstance(item, dict) and item.get("type") == "item_reference":
+                raise UnsupportedError(
+                    "parameter-unsupported",
+                    f"input[{i}].type: nothing is stored here that an item_reference could name",
+                    context={"param": f"input[{i}].type"},
+                    hint="send the item itself; clients do with store set to false",
+                )

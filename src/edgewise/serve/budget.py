@@ -11,7 +11,10 @@ __all__ = ["FailureBudget"]
 
 
 class FailureBudget:
-    """Counts failures within a sliding window of time."""
+    """Counts failures within a sliding window of time.
+
+    Requests that ran side by side fail together when their engine does: that is one failure.
+    """
 
     def __init__(
         self, failures_max: int, window_s: float, *, clock: Callable[[], float] = time.monotonic
@@ -22,10 +25,19 @@ class FailureBudget:
         self._failures: collections.deque[float] = collections.deque(maxlen=failures_max)
         self._lock = threading.Lock()
 
-    def failed(self) -> None:
-        """Count a failure."""
+    def now(self) -> float:
+        """Return the time on the clock by which failures are counted."""
+        return self._clock()
+
+    def failed(self, began: float) -> None:
+        """Count a failure, unless one was counted since the request that met it began.
+
+        Args:
+            began: When it began, by :meth:`now`.
+        """
         with self._lock:
-            self._failures.append(self._clock())
+            if not self._failures or self._failures[-1] <= began:
+                self._failures.append(self._clock())
 
     def left_s(self) -> float:
         """Return the seconds until another attempt is due; 0 while the budget lasts."""

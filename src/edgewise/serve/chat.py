@@ -10,7 +10,7 @@ import msgspec
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Request
 from edgewise.run.messages import Chunk
-from edgewise.serve.about import about
+from edgewise.serve.about import Telling
 from edgewise.serve.bodies import ChatBody
 from edgewise.serve.problems import ProblemError
 from edgewise.serve.replies import (
@@ -34,7 +34,9 @@ __all__ = ["ChatFrames", "chat_reply"]
 _encode = msgspec.json.Encoder().encode
 
 
-def chat_reply(body: ChatBody, model: str, outcome: Completed, waited_s: float) -> ChatReply:
+def chat_reply(
+    body: ChatBody, model: str, outcome: Completed, waited_s: float, telling: Telling
+) -> ChatReply:
     """Return a whole answer."""
     calls = [
         ToolCalled(id=call.id, function=FunctionDelta(name=call.name, arguments=call.arguments))
@@ -51,21 +53,23 @@ def chat_reply(body: ChatBody, model: str, outcome: Completed, waited_s: float) 
         finish_reason=finish(outcome),
         logprobs=chat_logprobs(outcome.logprobs) if body.logprobs else None,
     )
+    answer_id = _id()
     return ChatReply(
-        id=_id(),
+        id=answer_id,
         created=int(time.time()),
         model=model,
         choices=[choice],
         usage=usage([outcome.tokens]),
         system_fingerprint=outcome.provenance.fingerprint,
-        edgewise=about(outcome, waited_s),
+        edgewise=telling.about(answer_id, outcome, waited_s),
     )
 
 
 class ChatFrames:
     """Writes the events of a streamed chat."""
 
-    def __init__(self, body: ChatBody, model: str, fingerprint: str) -> None:
+    def __init__(self, body: ChatBody, model: str, fingerprint: str, telling: Telling) -> None:
+        self._telling = telling
         self._logprobs = bool(body.logprobs)
         options = body.stream_options
         self._with_usage = options is not None and bool(options.include_usage)
@@ -98,7 +102,8 @@ class ChatFrames:
             delta = Delta(tool_calls=[ToolDelta(index=i, id=call.id, function=function)])
             parts.append(self._event(ChatChunkChoice(delta=delta)))
         last = ChatChunkChoice(delta=Delta(), finish_reason=finish(outcome))
-        parts.append(self._event(last, edgewise=about(outcome, waited_s)))
+        about = self._telling.about(self._base.id, outcome, waited_s)
+        parts.append(self._event(last, edgewise=about))
         if self._with_usage:
             counted = msgspec.structs.replace(self._base, usage=usage([outcome.tokens]))
             parts.append(event(_encode(counted)))

@@ -10,7 +10,7 @@ import msgspec
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Request
 from edgewise.run.messages import Chunk
-from edgewise.serve.about import about
+from edgewise.serve.about import Telling
 from edgewise.serve.bodies import CompletionBody
 from edgewise.serve.problems import ProblemError
 from edgewise.serve.replies import (
@@ -33,27 +33,32 @@ def completion_reply(
     model: str,
     answers: list[tuple[Request, Completed, float]],
     fingerprint: str,
+    telling: Telling,
 ) -> CompletionReply:
     """Return the answers to all prompts: each with its request and its time in the queue."""
     choices = [
         _choice(body, index, request, outcome)
         for index, (request, outcome, _) in enumerate(answers)
     ]
+    answer_id = _id()
     return CompletionReply(
-        id=_id(),
+        id=answer_id,
         created=int(time.time()),
         model=model,
         choices=choices,
         usage=usage([outcome.tokens for _, outcome, _ in answers]),
         system_fingerprint=fingerprint,
-        edgewise=[about(outcome, waited_s) for _, outcome, waited_s in answers],
+        edgewise=[telling.about(answer_id, outcome, waited) for _, outcome, waited in answers],
     )
 
 
 class CompletionFrames:
     """Writes the events of streamed completions, one prompt after the other."""
 
-    def __init__(self, body: CompletionBody, model: str, fingerprint: str) -> None:
+    def __init__(
+        self, body: CompletionBody, model: str, fingerprint: str, telling: Telling
+    ) -> None:
+        self._telling = telling
         options = body.stream_options
         self._with_usage = options is not None and bool(options.include_usage)
         self._logprobs = body.logprobs is not None
@@ -98,9 +103,8 @@ class CompletionFrames:
             logprobs=None,
             finish_reason="length" if finish(outcome) == "length" else "stop",
         )
-        ending = msgspec.structs.replace(
-            self._base, choices=[choice], edgewise=[about(outcome, waited_s)]
-        )
+        about = self._telling.about(self._base.id, outcome, waited_s)
+        ending = msgspec.structs.replace(self._base, choices=[choice], edgewise=[about])
         self._done.append(outcome)
         parts = [event(_encode(ending))]
         if self._last:

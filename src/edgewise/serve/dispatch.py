@@ -1,9 +1,8 @@
-"""The dispatcher: brings requests of many clients to the engine, one after the other and fairly.
+"""The dispatcher: brings requests of many clients to the engine, in turn and fairly.
 
 A request waits in its client's line (:mod:`edgewise.serve.turns`) until a *lane* is free. A lane
-is a thread with a session of its own that answers one request at a time. Today there is one; an
-engine that serves several requests at once gets as many lanes, each with its own ``ask`` and
-``cancel``, and nothing else changes.
+is a thread with a session of its own that answers one request at a time. There are as many as the
+deployment answers requests at once; their sessions share one worker.
 
 Invariants: every ticket ends, by an outcome or a typed error; a cancelled one gives its lane free
 whether it waits, loads, prefills or decodes, and no other request is touched; the time in the
@@ -25,16 +24,19 @@ from typing import Protocol
 import msgspec
 
 from edgewise.core.bundle import Bundle
-from edgewise.core.outcome import Failed, Outcome
+from edgewise.core.outcome import Declined, Failed, Outcome, Route
+from edgewise.core.release import Released
 from edgewise.core.request import Request
 from edgewise.errors import AdapterError, EdgewiseError, ResourceError
 from edgewise.run.messages import Chunk
+from edgewise.run.session import ANSWERS_FAULTS
 from edgewise.serve.budget import FailureBudget
+from edgewise.serve.idle import IdleRelease
 from edgewise.serve.limits import Limits
 from edgewise.serve.ticket import Ticket
 from edgewise.serve.turns import LineFullError, Turns
 
-__all__ = ["Answering", "Dispatcher", "where_raised"]
+__all__ = ["Answering", "Dispatcher", "stopping", "too_slow", "where_raised"]
 
 # A cancel that comes while the model is being loaded finds nothing to cancel yet: it is repeated.
 _CANCEL_AGAIN_S = 0.02
@@ -55,6 +57,15 @@ class Answering(Protocol):
 
     def cancel(self) -> None:
         """Cancel the running answer, if there is one."""
+        ...
+
+    def release(self, *, budget_s: float = ...) -> Released:
+        """Hand the model's memory back; the next request loads it again."""
+        ...
+
+    @property
+    def resident(self) -> bool:
+        """Return whether the model is in memory."""
         ...
 
     def close(self) -> None:
@@ -83,18 +94,20 @@ class Dispatcher:
         sessions: Sequence[Answering],
         limits: Limits,
         *,
+        judged: Callable[[Request, Callable[[Request], Outcome]], Outcome] | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         self._limits = limits
+        self._judged = judged or (lambda request, ask: ask(request))
         self._log = log
         self._turns: Turns[Ticket] = Turns(
             total_max=limits.queue_max, per_client_max=limits.queue_per_client_max
         )
         self._budget = FailureBudget(limits.failures_max, limits.failure_window_s)
         self._lanes = [_Lane(session) for session in sessions]
+        self._idle = IdleRelease(limits.release_after_s, log=log)
         self._stopping = False
         self._answer_s = 1.0  # a running mean
-        self.loaded = False
         self._threads = [
             threading.Thread(target=self._work, args=(lane,), name=f"lane-{i}", daemon=True)
             for i, lane in enumerate(self._lanes)
@@ -112,6 +125,11 @@ class Dispatcher:
         """Return how many requests are being answered."""
         return sum(lane.ticket is not None for lane in self._lanes)
 
+    @property
+    def loaded(self) -> bool:
+        """Return whether the model is in memory."""
+        return any(lane.session.resident for lane in self._lanes)
+
     def check_open(self) -> None:
         """Say whether a request would be taken up.
 
@@ -120,7 +138,7 @@ class Dispatcher:
             AdapterError: the engine has failed too often lately.
         """
         if self._stopping:
-            raise _stopping()
+            raise stopping()
         self._check_budget()
 
     def submit(self, request: Request, client: str, *, chunks: bool) -> Ticket:
@@ -160,19 +178,19 @@ class Dispatcher:
         """Take no more requests and end those that wait; running ones go on."""
         self._stopping = True
         for ticket in self._turns.close():
-            ticket.finish(_stopping())
+            ticket.finish(stopping())
 
     def cancel_running(self) -> None:
         """End the answers that are running; call it on the event loop after :meth:`stop`."""
         for lane in self._lanes:
             if (ticket := lane.ticket) is not None:
-                self.cancel(ticket, _stopping())
+                self.cancel(ticket, stopping())
 
     def close(self) -> None:
         """End the sessions with their workers, and the threads."""
         self._stopping = True
         for ticket in self._turns.close():
-            ticket.finish(_stopping())
+            ticket.finish(stopping())
         for lane in self._lanes:
             lane.session.close()
         for thread in self._threads:
@@ -208,9 +226,18 @@ class Dispatcher:
         )
 
     def _work(self, lane: _Lane) -> None:
-        while (ticket := self._turns.take()) is not None:
+        while True:
+            try:
+                ticket = self._turns.take(self._idle.wait_s(lane.session))
+            except TimeoutError:
+                self._idle.release(lane.session)
+                continue
+            if ticket is None:
+                return
             started = time.monotonic()
+            self._idle.began()
             result = self._answer(lane, ticket)
+            self._idle.ended()
             self._answer_s = 0.8 * self._answer_s + 0.2 * (time.monotonic() - started)
             ticket.finish(result)
 
@@ -243,28 +270,39 @@ class Dispatcher:
             left_s = max(0.001, request.deadline_s - ticket.waited_s)
             request = msgspec.structs.replace(request, deadline_s=left_s)
         on_chunk = functools.partial(self._hand_over, ticket) if ticket.chunks else None
-        outcome = lane.session.ask(request, on_chunk=on_chunk)
-        if isinstance(outcome, Failed):
-            if ticket.given_up is None and not self._stopping:
-                self._budget.failed()
-                self._log(f"the engine failed: {outcome.error.get('code')}")
-        else:
-            self.loaded = True
+        began = self._budget.now()
+        ask = functools.partial(lane.session.ask, on_chunk=on_chunk)
+        outcome = self._judged(request, ask)
+        if isinstance(outcome, Failed) and ticket.given_up is None and not self._stopping:
+            self._note_failure(outcome.error.get("code"), began)
+        if isinstance(outcome, Declined) and outcome.provenance.route.route is Route.CLOUD:
+            return _not_sent(outcome, request)
         return outcome
 
+    def _note_failure(self, code: object, began: float) -> None:
+        if code in ANSWERS_FAULTS:
+            return  # whoever asks for what cannot be answered must not close it for others
+        self._budget.failed(began)
+        self._log(f"the engine failed: {code}")
+
     def _hand_over(self, ticket: Ticket, chunk: Chunk) -> None:
-        if not ticket.put(chunk):
-            why = ResourceError(
-                "client-too-slow",
-                f"the client read nothing for {self._limits.stall_s:g} s; the answer was cancelled",
-                hint="read the stream while it comes",
-            )
-            ticket.shut()
+        # Noted here: the answer may end before the loop gets to cancel it.
+        if not ticket.put(chunk) and ticket.give_up(too_slow(self._limits)):
             with contextlib.suppress(RuntimeError):  # the loop has ended
-                ticket.loop.call_soon_threadsafe(self.cancel, ticket, why)
+                ticket.loop.call_soon_threadsafe(self._press, ticket)
 
 
-def _stopping() -> ResourceError:
+def too_slow(limits: Limits) -> ResourceError:
+    """Return why an answer ends that its client does not read."""
+    return ResourceError(
+        "client-too-slow",
+        f"the client read nothing for {limits.stall_s:g} s; the answer was cancelled",
+        hint="read the stream while it comes",
+    )
+
+
+def stopping() -> ResourceError:
+    """Return why a request is not taken up, or not answered to its end, at the end of a server."""
     return ResourceError(
         "server-stopping",
         "the server is stopping",
@@ -272,6 +310,22 @@ def _stopping() -> ResourceError:
         hint="ask again when it has been started again",
         retryable=True,
     )
+
+
+def _not_sent(outcome: Declined, request: Request) -> Declined:
+    """Return the outcome of a request that waited to be answered here and is not any more."""
+    route = outcome.provenance.route
+    why = (
+        "its route changed while it waited to be answered here: ask again"
+        if request.prompt is None
+        else "a prompt without messages does not leave"
+    )
+    reasons = (f"the policy sends this to {route.destination}, and {why}",)
+    route = msgspec.structs.replace(
+        route, route=Route.DECLINE, destination="", consent=None, reasons=reasons
+    )
+    provenance = msgspec.structs.replace(outcome.provenance, route=route)
+    return Declined(reasons=reasons, provenance=provenance)
 
 
 def _unavailable(wait_s: float) -> AdapterError:

@@ -73,17 +73,34 @@ class Exchange:
                 "the body has to be JSON in UTF-8, not compressed",
                 hint="send the header Content-Type: application/json",
             )
+        return await self._in_time(self._limits.body_max_bytes)
+
+    async def form_body(self, limit_bytes: int) -> bytes:
+        """Return the body of a page's form.
+
+        Raises:
+            InputError: it is no form by its type, too large, or does not come in time.
+        """
+        kind = self.headers.get("content-type", "").lower()
+        if kind != "application/x-www-form-urlencoded" or "content-encoding" in self.headers:
+            raise InputError(
+                "content-type-unsupported",
+                "the body has to be a form's, not compressed",
+                hint="answer with the form of the page",
+            )
+        return await self._in_time(limit_bytes)
+
+    async def _in_time(self, limit_bytes: int) -> bytes:
         try:
             async with asyncio.timeout(self._limits.body_timeout_s):
-                return await self._read()
+                return await self._read(limit_bytes)
         except TimeoutError:
             raise InputError(
                 "body-timeout",
                 f"the body did not come within {self._limits.body_timeout_s:g} s",
             ) from None
 
-    async def _read(self) -> bytes:
-        limit = self._limits.body_max_bytes
+    async def _read(self, limit: int) -> bytes:
         declared = self.headers.get("content-length")
         if declared is not None and int(declared) > limit:
             raise _too_large(limit)
@@ -139,9 +156,16 @@ class Exchange:
 
     async def send_problem(self, problem: ProblemError) -> None:
         """Send an error."""
+        await self.raw_problem(problem, _encode(problem.reply), "application/json")
+
+    async def raw_problem(
+        self, problem: ProblemError, data: bytes, kind: str, *, headers: Pairs = ()
+    ) -> None:
+        """Send an error in other words."""
         if self._unread:
             await self._discard()
-        await self.reply(problem.reply, status=problem.status, headers=problem.headers)
+        headers = [*problem.headers, *headers]
+        await self.raw(data, kind, status=problem.status, headers=headers)
 
     async def begin(self, headers: Pairs) -> None:
         """Begin a stream of events."""

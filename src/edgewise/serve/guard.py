@@ -102,6 +102,36 @@ class Guard:
                 hint="send the header Authorization: Bearer TOKEN",
             )
 
+    def check_page(self, headers: Mapping[str, str], peer: str, *, sends: bool) -> None:
+        """Refuse what no browser on this machine sends from this server's own pages.
+
+        A page has no token: whoever opens one knows its address. A form says where it comes from.
+
+        Args:
+            headers: The request's headers; the Host header has been checked.
+            peer: Address of the other side.
+            sends: Whether it sends something, such as a form.
+
+        Raises:
+            InputError: the other side is on another machine (``page-refused``), or the request
+                comes from another page (``origin-refused``).
+        """
+        host = headers.get("host", "").lower()
+        if not is_loopback(peer) or not is_loopback(_host_name(host)):
+            raise InputError(
+                "page-refused",
+                "this page is for browsers on this machine only",
+                hint="open it on the machine that the server runs on, by 127.0.0.1",
+            )
+        origin = headers.get("origin")
+        other = headers.get("sec-fetch-site", "none") not in {"none", "same-origin"}
+        if other or (origin != f"http://{host}" if sends else origin is not None):
+            raise InputError(
+                "origin-refused",
+                "this page takes nothing from other pages",
+                hint="open the question itself in a browser and answer there",
+            )
+
     def _own_address(self, name: str) -> bool:
         """Whether it listens everywhere and is called by an address: that cannot be rebound."""
         try:

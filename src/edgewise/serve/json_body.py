@@ -7,13 +7,12 @@ not exist is ``parameter-unknown``, one that exists in OpenAI's API and has no e
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from typing import Any, TypeVar
 
 import msgspec
 
+from edgewise.core import strict_json
 from edgewise.errors import EdgewiseError, InputError, UnsupportedError
 from edgewise.serve.bodies import Body
 
@@ -24,7 +23,6 @@ B = TypeVar("B", bound=Body)
 _PATH = re.compile(r" - at `\$\.?(.*)`\Z")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`")
 _INDEX = re.compile(r"\[\d+\]")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def decode(data: bytes, kind: type[B], *, nesting_max: int) -> B:
@@ -63,18 +61,9 @@ def parse(data: bytes, *, nesting_max: int) -> Any:
             hint="encode it as UTF-8",
         ) from None
     try:
-        value = json.loads(
-            text, object_pairs_hook=_object, parse_constant=_constant, parse_float=_float
-        )
-    except RecursionError:
-        raise _too_deep(nesting_max) from None
-    except ValueError as error:
-        where = f" at character {error.pos}" if isinstance(error, json.JSONDecodeError) else ""
-        raise _not_json(f"{_reason(error)}{where}") from None
-    _check_depth(value, nesting_max)
-    if _SURROGATE.search(text):
-        _check_text(value)
-    return value
+        return strict_json.parse(text, depth_max=nesting_max)
+    except strict_json.StrictJsonError as error:
+        raise _refused(error, nesting_max) from None
 
 
 def unsupported(name: str, why: str, hint: str = "leave it out") -> UnsupportedError:
@@ -112,66 +101,26 @@ def _invalid(message: str, kind: type[Body]) -> EdgewiseError:
     )
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InputError(
+def _refused(error: strict_json.StrictJsonError, nesting_max: int) -> InputError:
+    if error.flaw is strict_json.Flaw.DEPTH:
+        return InputError(
+            "body-too-deep",
+            f"the body is nested more than {nesting_max} levels deep",
+            hint="flatten it",
+        )
+    if error.key is not None:
+        return InputError(
             "body-key-twice",
-            f"the body has the key {twice[:200]!r} twice in one object",
-            context={"param": twice[:200]},
+            f"the body has the key {error.key[:200]!r} twice in one object",
+            context={"param": error.key[:200]},
             hint="leave one of them out",
         )
-    return found
-
-
-def _constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _float(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError("a number is too large")
-    return value
-
-
-def _reason(error: ValueError) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        return error.msg[0].lower() + error.msg[1:]
-    return str(error) if str(error).endswith(("no JSON", "too large")) else "a number is too long"
-
-
-def _check_depth(value: Any, nesting_max: int) -> None:
-    level, depth = [value], 0
-    while level:
-        level = [
-            child
-            for parent in level
-            if isinstance(parent, dict | list)
-            for child in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(child, dict | list)
-        ]
-        depth += 1
-        if depth > nesting_max:
-            raise _too_deep(nesting_max)
-
-
-def _check_text(value: Any) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _not_json("a text holds half of a surrogate pair") from None
+    return _not_json(error.message)
 
 
 def _not_json(why: str) -> InputError:
-    return InputError("body-not-json", f"the body is no JSON that can be used: {why}")
-
-
-def _too_deep(nesting_max: int) -> InputError:
     return InputError(
-        "body-too-deep",
-        f"the body is nested more than {nesting_max} levels deep",
-        hint="flatten it",
+        "body-not-json",
+        f"the body is no JSON that can be used: {why}",
+        hint="send one JSON object in UTF-8",
     )

@@ -1,4 +1,4 @@
-"""Every bound of the server in one place. None is infinite: a client can take only so much."""
+"""Every bound of the server in one place: a client can take only so much."""
 
 from __future__ import annotations
 
@@ -28,12 +28,16 @@ class Limits:
         stall_s: How long a client may read nothing of what was written for it.
         grace_s: How long running answers may go on after the server was told to stop.
         connections_max: Connections at once.
+        requests_per_minute: Requests of one client in a minute; ``None`` for any number.
         queue_max: Waiting requests of all clients together.
         queue_per_client_max: Waiting requests of one client.
         buffered_chunks_max: Chunks of one answer that wait to be written.
         failures_max: Failures of the engine within ``failure_window_s`` after which requests are
             turned away until the oldest is that long ago.
         failure_window_s: See there.
+        elsewhere_max: Requests that wait for a destination's answer at once.
+        elsewhere_per_client_max: Those of one client.
+        release_after_s: How long the engine rests before its memory is handed back; ``None`` never.
     """
 
     body_max_bytes: int = 4 << 20
@@ -46,11 +50,15 @@ class Limits:
     stall_s: float = 20.0
     grace_s: float = 10.0
     connections_max: int = 512
+    requests_per_minute: int | None = None
     queue_max: int = 64
     queue_per_client_max: int = 16
     buffered_chunks_max: int = 1024
     failures_max: int = 3
     failure_window_s: float = 60.0
+    elsewhere_max: int = 32
+    elsewhere_per_client_max: int = 8
+    release_after_s: float | None = None
 
 
 def connections_possible(wanted: int) -> int:

@@ -9,6 +9,7 @@ import msgspec
 from edgewise._version import __version__
 from edgewise.serve.bodies import ChatBody, CompletionBody
 from edgewise.serve.bodies_responses import ResponseBody
+from edgewise.serve.consent_bodies import ChoiceBody, ChoiceReply, DecisionList, RevokeReply
 from edgewise.serve.problems import ErrorReply
 from edgewise.serve.replies import ChatReply, CompletionReply, ModelCard, ModelList
 from edgewise.serve.replies_responses import FunctionCallOutput, MessageOutput, ResponseReply
@@ -22,22 +23,31 @@ _OPEN: dict[str, Any] = {"security": []}
 _ERRORS = {
     "400": "A parameter is unknown, unsupported, wrong, or contradicts another.",
     "401": "The token is missing or wrong.",
-    "403": "The caller may not call, or the policy declined the request.",
-    "404": "There is no such model or path.",
+    "403": "The caller may not call, the policy declined the request, or consent is required.",
+    "404": "There is no such model, path, question or decision.",
     "405": "The path does not take this method.",
     "408": "The body did not come in time.",
+    "409": "Another answer to this question is being recorded.",
+    "410": "The question was answered already, or is over.",
     "413": "The body is too long.",
     "415": "The body is not JSON by its type.",
-    "429": "The queue is full.",
+    "429": "The queue is full, or a destination takes no more requests for now.",
     "500": "The engine failed.",
+    "502": "A destination failed.",
     "503": "The device's state declined the request, or the engine is unavailable.",
     "504": "The deadline passed.",
 }
 
 
-def document(model: str, *, with_token: bool) -> dict[str, Any]:
-    """Return the document of a server that answers with a model."""
-    components = {"schemas": _schemas(model)}
+def document(model: str, *, with_token: bool, with_consent: bool = False) -> dict[str, Any]:
+    """Return the document of a server that answers with a model.
+
+    Args:
+        model: The model's id.
+        with_token: Whether callers need a token.
+        with_consent: Whether the server has a policy, and so takes answers to its questions.
+    """
+    components = {"schemas": _schemas(model, with_consent=with_consent)}
     found: dict[str, Any] = {
         "openapi": "3.1.0",
         "info": {
@@ -45,7 +55,7 @@ def document(model: str, *, with_token: bool) -> dict[str, Any]:
             "version": __version__,
             "description": "The active deployment of this device, as OpenAI's clients call it.",
         },
-        "paths": _paths(),
+        "paths": {**_paths(), **(_consent_paths() if with_consent else {})},
         "components": components,
     }
     if with_token:
@@ -54,11 +64,12 @@ def document(model: str, *, with_token: bool) -> dict[str, Any]:
     return found
 
 
-def _schemas(model: str) -> dict[str, Any]:
+def _schemas(model: str, *, with_consent: bool) -> dict[str, Any]:
     types = [
         *(ChatBody, CompletionBody, ResponseBody),
         *(ChatReply, CompletionReply, ResponseReply, MessageOutput, FunctionCallOutput),
         *(ModelCard, ModelList, ErrorReply),
+        *((ChoiceBody, ChoiceReply, DecisionList, RevokeReply) if with_consent else ()),
     ]
     _, schemas = msgspec.json.schema_components(types, ref_template=_REF + "{name}")
     for name in ("ChatBody", "CompletionBody", "ResponseBody"):
@@ -108,20 +119,34 @@ def _paths() -> dict[str, Any]:
         "/v1/models/{model}": {
             "get": {
                 **_operation("model", "Describe a model.", "ModelCard"),
-                "parameters": [
-                    {
-                        "name": "model",
-                        "in": "path",
-                        "required": True,
-                        "schema": {"type": "string", "minLength": 1},
-                    }
-                ],
+                "parameters": [_in_path("model")],
             }
         },
         "/healthz": {"get": {**_plain("health", "Say that the process lives."), **_OPEN}},
         "/readyz": {"get": {**_plain("ready", "Say whether a request is taken up."), **_OPEN}},
         "/openapi.json": {"get": _plain("openapi", "This document.")},
     }
+
+
+def _consent_paths() -> dict[str, Any]:
+    answer = _operation(
+        "answer-consent", "Record the user's answer to a question.", "ChoiceReply", "ChoiceBody"
+    )
+    revoke = _operation("revoke-consent", "Take a decision back.", "RevokeReply")
+    return {
+        "/edgewise/v1/consent": {
+            "get": _operation("list-consents", "List what was decided.", "DecisionList")
+        },
+        "/edgewise/v1/consent/{id}": {
+            "post": {**answer, "parameters": [_in_path("id")]},
+            "delete": {**revoke, "parameters": [_in_path("id")]},
+        },
+    }
+
+
+def _in_path(name: str) -> dict[str, Any]:
+    schema = {"type": "string", "minLength": 1}
+    return {"name": name, "in": "path", "required": True, "schema": schema}
 
 
 def _operation(

@@ -119,7 +119,7 @@ class ResponseReply(_Reply, frozen=True, kw_only=True):
     error: dict[str, Any] | None = None
     incomplete_details: Incomplete | None = None
     edgewise: About | msgspec.UnsetType = msgspec.UNSET
-    parallel_tool_calls: Literal[True] = True
+    parallel_tool_calls: bool = True
     previous_response_id: None = None
     store: Literal[False] = False
     truncation: Literal["disabled"] = "disabled"

@@ -13,7 +13,7 @@ from edgewise.core.request import Message, Request
 from edgewise.core.structure import Structure, StructureKind
 from edgewise.core.tools import Tool, ToolCall, ToolChoice
 from edgewise.run.messages import Chunk
-from edgewise.serve.about import about
+from edgewise.serve.about import About, Telling
 from edgewise.serve.asking import (
     common_fields,
     contradiction,
@@ -72,16 +72,19 @@ def response_request(body: ResponseBody) -> Request:
 
 
 def response_reply(
-    body: ResponseBody, model: str, outcome: Completed, waited_s: float
+    body: ResponseBody, model: str, outcome: Completed, waited_s: float, telling: Telling
 ) -> ResponseReply:
     """Return a whole answer."""
-    return _finished(_begun(body, model), _items(body, outcome), outcome, waited_s)
+    begun = _begun(body, model)
+    about = telling.about(begun.id, outcome, waited_s)
+    return _finished(begun, _items(body, outcome), outcome, about)
 
 
 class ResponseFrames:
     """Writes the events of a streamed response."""
 
-    def __init__(self, body: ResponseBody, model: str) -> None:
+    def __init__(self, body: ResponseBody, model: str, telling: Telling) -> None:
+        self._telling = telling
         self._body = body
         self._begun = _begun(body, model)
         self._message_id = f"msg_{secrets.token_hex(12)}"
@@ -121,7 +124,8 @@ class ResponseFrames:
         for index, item in enumerate(items[1:], start=1):
             assert isinstance(item, FunctionCallOutput)
             parts += self._call(index, item)
-        whole = _finished(self._begun, items, outcome, waited_s)
+        about = self._telling.about(self._begun.id, outcome, waited_s)
+        whole = _finished(self._begun, items, outcome, about)
         parts.append(self._event(f"response.{whole.status}", response=whole))
         return b"".join(parts)
 
@@ -170,6 +174,7 @@ def _begun(body: ResponseBody, model: str) -> ResponseReply:
         temperature=body.temperature or 0.0,
         top_p=1.0 if body.top_p is None else body.top_p,
         tool_choice=choice or "auto",
+        parallel_tool_calls=_is_parallel(body),
         tools=list(body.tools or ()),
         text=body.text or ResponseText(),
         metadata=body.metadata or {},
@@ -177,8 +182,15 @@ def _begun(body: ResponseBody, model: str) -> ResponseReply:
     )
 
 
+def _is_parallel(body: ResponseBody) -> bool:
+    """Return whether the answer may hold several calls."""
+    if body.parallel_tool_calls is None:
+        return not _tool_choice(body).forces_one
+    return body.parallel_tool_calls
+
+
 def _finished(
-    begun: ResponseReply, items: list[OutputItem], outcome: Completed, waited_s: float
+    begun: ResponseReply, items: list[OutputItem], outcome: Completed, about: About
 ) -> ResponseReply:
     counts = outcome.tokens
     counted = counts.prompt is not None and counts.completion is not None
@@ -191,7 +203,7 @@ def _finished(
         usage=ResponseUsage.of(counts.prompt or 0, counts.reused, counts.completion or 0)
         if counted
         else None,
-        edgewise=about(outcome, waited_s),
+        edgewise=about,
     )
 
 
@@ -265,6 +277,7 @@ def _tools(body: ResponseBody) -> list[Tool]:
 
 def _tool_choice(body: ResponseBody) -> ToolChoice:
     choice = body.tool_choice
+    parallel = body.parallel_tool_calls
     if choice is None or isinstance(choice, str):
-        return ToolChoice(mode=choice or "auto")
-    return ToolChoice(mode="required", name=choice.name)
+        return ToolChoice(mode=choice or "auto", parallel=parallel)
+    return ToolChoice(mode="required", name=choice.name, parallel=parallel)

@@ -26,6 +26,7 @@ from edgewise.errors import EdgewiseError, InputError, ResourceError
 from edgewise.serve.app import App
 from edgewise.serve.connections import connection_type
 from edgewise.serve.dispatch import Answering, Dispatcher
+from edgewise.serve.elsewhere import Routing
 from edgewise.serve.guard import Guard
 from edgewise.serve.limits import BACKLOG, Limits, connections_possible
 from edgewise.serve.problems import ProblemError, answered
@@ -69,6 +70,7 @@ class ApiServer:
         guard: Guard,
         port: int = 0,
         limits: Limits | None = None,
+        routing: Routing | None = None,
         log: Callable[[str], None] = lambda _line: None,
     ) -> None:
         """Bind the address.
@@ -78,6 +80,7 @@ class ApiServer:
             guard: Who may call, and where the server listens.
             port: The port, or 0 for one that the system chooses.
             limits: Bounds on what clients may take.
+            routing: A policy at work; without one, everything is answered here.
             log: Called with a line for each request; never with what somebody wrote.
 
         Raises:
@@ -89,8 +92,11 @@ class ApiServer:
         self._socket = _bind(guard, port)
         self.host, self.port = self._socket.getsockname()[:2]
         self._bundle = sessions[0].bundle
-        self._dispatcher = Dispatcher(sessions, self._limits, log=log)
-        self._app = App(self._bundle, self._dispatcher, guard, self._limits, log=log)
+        judged = None if routing is None else routing.feature.judged
+        self._dispatcher = Dispatcher(sessions, self._limits, judged=judged, log=log)
+        self._app = App(
+            self._bundle, self._dispatcher, guard, self._limits, routing=routing, log=log
+        )
         self._server = _Server(self._config())
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stops = 0
@@ -165,6 +171,9 @@ class ApiServer:
         except ProblemError as problem:
             if self._stops:
                 return ready
+            if self._app.elsewhere is not None and problem.status == 403:
+                self._log("not prewarmed: the policy does not let this device answer a chat")
+                return ready
             raise problem.error from None
         except EdgewiseError:
             if self._stops:
@@ -194,18 +203,30 @@ class ApiServer:
         self._stops += 1
         if self._stops == 1:
             self._dispatcher.stop()
+            if self._app.elsewhere is not None:
+                self._app.elsewhere.stop()
             self._server.should_exit = True
             self._ending = asyncio.create_task(self._end_running())
         else:
             self._server.force_exit = True
-            self._dispatcher.cancel_running()
+            self._cancel_running()
 
     async def _end_running(self) -> None:
         ends = time.monotonic() + (self._limits.grace_s if self._server.started else 0.0)
         # Lanes are threads: what ends in them sets no event here.
-        while self._dispatcher.running and time.monotonic() < ends and self._stops == 1:  # noqa: ASYNC110
+        while self._running and time.monotonic() < ends and self._stops == 1:  # noqa: ASYNC110
             await asyncio.sleep(_POLL_S)
+        self._cancel_running()
+
+    @property
+    def _running(self) -> int:
+        elsewhere = self._app.elsewhere
+        return self._dispatcher.running + (0 if elsewhere is None else elsewhere.running)
+
+    def _cancel_running(self) -> None:
         self._dispatcher.cancel_running()
+        if self._app.elsewhere is not None:
+            self._app.elsewhere.cancel_running()
 
 
 class _Server(uvicorn.Server):

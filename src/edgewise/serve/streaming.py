@@ -19,12 +19,23 @@ from edgewise.core.outcome import Completed
 from edgewise.core.request import Request
 from edgewise.errors import EdgewiseError, ResourceError
 from edgewise.run.messages import Chunk
-from edgewise.serve.dispatch import Dispatcher
 from edgewise.serve.exchange import Exchange, Pairs
 from edgewise.serve.problems import ProblemError, answered
 from edgewise.serve.ticket import Ticket
 
-__all__ = ["Frames", "answers", "event", "stream"]
+__all__ = ["Frames", "Taking", "answers", "event", "stream"]
+
+
+class Taking(Protocol):
+    """What takes requests: the lanes' dispatcher, or what asks destinations."""
+
+    def submit(self, request: Request, client: str, *, chunks: bool) -> Ticket:
+        """Return the ticket of a request."""
+        ...
+
+    def cancel(self, ticket: Ticket, why: EdgewiseError) -> None:
+        """End a ticket wherever it is."""
+        ...
 
 
 class Frames(Protocol):
@@ -59,7 +70,7 @@ def event(data: bytes, name: bytes = b"") -> bytes:
 
 
 async def answers(
-    exchange: Exchange, dispatcher: Dispatcher, requests: Sequence[Request], client: str
+    exchange: Exchange, taking: Taking, requests: Sequence[Request], client: str
 ) -> list[tuple[Request, Completed, float]]:
     """Return the whole answers to requests, each with the seconds that it waited in the queue.
 
@@ -73,8 +84,8 @@ async def answers(
     started = time.monotonic()
     found = []
     for request in requests:
-        ticket = dispatcher.submit(_in_time(request, started), client, chunks=False)
-        async with _attended(exchange, dispatcher, ticket):
+        ticket = taking.submit(_in_time(request, started), client, chunks=False)
+        async with _attended(exchange, taking, ticket):
             outcome = answered(await ticket.result())
         found.append((request, outcome, ticket.waited_s))
     return found
@@ -82,7 +93,7 @@ async def answers(
 
 async def stream(
     exchange: Exchange,
-    dispatcher: Dispatcher,
+    taking: Taking,
     requests: Sequence[Request],
     client: str,
     *,
@@ -98,8 +109,8 @@ async def stream(
     started = time.monotonic()
     try:
         for i, request in enumerate(requests, start=1):
-            ticket = dispatcher.submit(_in_time(request, started), client, chunks=True)
-            async with _attended(exchange, dispatcher, ticket):
+            ticket = taking.submit(_in_time(request, started), client, chunks=True)
+            async with _attended(exchange, taking, ticket):
                 frames.next_request(request, last=i == len(requests))
                 await _stream_one(exchange, ticket, frames, headers)
     except (ProblemError, EdgewiseError) as error:
@@ -134,14 +145,12 @@ def _in_time(request: Request, started: float) -> Request:
 
 
 @contextlib.asynccontextmanager
-async def _attended(
-    exchange: Exchange, dispatcher: Dispatcher, ticket: Ticket
-) -> AsyncIterator[None]:
+async def _attended(exchange: Exchange, taking: Taking, ticket: Ticket) -> AsyncIterator[None]:
     """Cancel the ticket when its client goes away, or when nobody waits for it any more."""
     gone = ResourceError("client-gone", "the client went away before the answer was complete")
 
     def cancel() -> None:
-        dispatcher.cancel(ticket, gone)
+        taking.cancel(ticket, gone)
 
     watch = exchange.watch(cancel)
     try:

@@ -72,10 +72,6 @@ class Ticket:
         """Hand a chunk over; return whether the reader kept up."""
         return self._channel.put(chunk)
 
-    def shut(self) -> None:
-        """Take no more chunks."""
-        self._channel.shut()
-
     def give_up(self, why: EdgewiseError) -> bool:
         """Note why the answer is not wanted any more; return whether that is news."""
         with self._lock:

@@ -54,13 +54,17 @@ class Turns(Generic[T]):
             self._count += 1
             self._changed.notify()
 
-    def take(self) -> T | None:
-        """Wait for an item and return the one whose turn it is, or ``None`` once closed."""
+    def take(self, timeout_s: float | None = None) -> T | None:
+        """Wait for an item and return the one whose turn it is, or ``None`` once closed.
+
+        Raises:
+            TimeoutError: none came in that time.
+        """
         with self._changed:
-            while not self._count:
-                if self._closed:
-                    return None
-                self._changed.wait()
+            if not self._changed.wait_for(lambda: self._count or self._closed, timeout_s):
+                raise TimeoutError
+            if not self._count:
+                return None
             client, line = next(iter(self._lines.items()))
             item = line.popleft()
             self._count -= 1

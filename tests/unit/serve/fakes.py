@@ -27,10 +27,13 @@ from edgewise.core.outcome import (
     TokenLogprob,
 )
 from edgewise.core.quantity import Measured
+from edgewise.core.release import Released
 from edgewise.core.request import Request
+from edgewise.core.signals import Signals, TokenSignals
 from edgewise.core.tools import ToolCall
-from edgewise.errors import AdapterError
+from edgewise.errors import AdapterError, InputError
 from edgewise.run.messages import Chunk
+from edgewise.serve.elsewhere import Routing
 from edgewise.serve.guard import Guard
 from edgewise.serve.limits import Limits
 from edgewise.serve.server import ApiServer
@@ -112,11 +115,27 @@ def logprob(data: bytes, *, first: bool = False, top: int = 0) -> TokenLogprob:
     return TokenLogprob(id=data[0], data=data, logprob=None if first else -0.5, top=rivals)
 
 
+def signals(entropy: float, finish: FinishReason) -> Signals:
+    raw = TokenSignals(
+        tokens=3,
+        entropy_mean=entropy,
+        entropy_max=entropy,
+        margin_mean=1.0,
+        margin_min=0.5,
+        margin_first=1.0,
+        logprob_mean=-0.5,
+        logprob_min=-1.0,
+    )
+    name: Any = finish.value
+    return Signals(raw=raw, finish=name, prompt_tokens=5, context_tokens=2048, taken_ms=0.1)
+
+
 class FakeSession:
     """Answers ``words``, a chunk each, ``step_s`` apart; notes what it was asked.
 
     ``script`` may answer in its place: a function of the request that returns an outcome, raises,
-    or returns ``None`` for the usual answer.
+    or returns ``None`` for the usual answer. ``entropy`` is how unsure it says to have been, where
+    signals are asked for.
     """
 
     def __init__(
@@ -125,8 +144,10 @@ class FakeSession:
         *,
         step_s: float = 0.0,
         load_s: float = 0.0,
+        entropy: float = 0.5,
         script: Callable[[Request], Outcome | None] = lambda _request: None,
     ) -> None:
+        self.entropy = entropy
         self.bundle: Any = FakeBundle()
         self.words = words
         self.step_s = step_s
@@ -136,6 +157,8 @@ class FakeSession:
         self.running = 0
         self.cancelled = 0
         self.closed = False
+        self.resident = False
+        self.released = 0
         self._cancel = threading.Event()
         self._generating = False
 
@@ -145,6 +168,7 @@ class FakeSession:
         assert self.running == 1, "one request at a time"
         try:
             time.sleep(self.load_s)
+            self.resident = True
             return self.script(request) or self._answer(request, on_chunk)
         finally:
             self._generating = False
@@ -184,8 +208,17 @@ class FakeSession:
             logprobs=tuple(tokens),
             prompt_logprobs=_prompt_logprobs(request),
             tool_calls=calls,
+            signals=signals(self.entropy, finish) if request.signals else None,
             events=(Event(code="token-counts-unknown", message="only an example"),),
         )
+
+    def release(self, *, budget_s: float = 0.0) -> Released:
+        if self.running:
+            raise InputError("session-busy", "it answers")
+        self.resident = False
+        self.released += 1
+        size = Measured(value=1 << 20, source="fake")
+        return Released(resident_bytes=size, anonymous_bytes=size, ms=budget_s)
 
     def cancel(self) -> None:
         if self._generating:  # as in a session: there is nothing to cancel while it loads
@@ -225,6 +258,7 @@ def serving(
     token: str | None = None,
     origins: frozenset[str] = frozenset(),
     prewarm: bool = False,
+    routing: Routing | None = None,
 ) -> Iterator[Served]:
     """Run a server over sessions until the block ends."""
     lines: list[str] = []
@@ -233,6 +267,7 @@ def serving(
         sessions or (FakeSession(),),
         guard=guard,
         limits=limits or Limits(grace_s=1.0),
+        routing=routing,
         log=lines.append,
     )
     ready = threading.Event()
@@ -249,7 +284,7 @@ def serving(
         assert not thread.is_alive(), "the server does not stop"
 
 
-def wait_for(condition: Callable[[], bool], timeout_s: float = 5.0) -> None:
+def wait_for(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     """Wait until a condition of another thread holds."""
     until = time.monotonic() + timeout_s
     while not condition():

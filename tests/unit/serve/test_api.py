@@ -249,6 +249,12 @@ def test_a_cut_response_is_incomplete_and_calls_are_items(served: Served) -> Non
     assert post(served, "responses", body).json()["output"][-1]["type"] == "function_call"
     kinds = [e["type"] for e in events(post(served, "responses", {**body, "stream": True}))]
     assert "response.function_call_arguments.done" in kinds
+    assert post(served, "responses", body).json()["parallel_tool_calls"] is False
+    several = {**body, "parallel_tool_calls": True}
+    assert post(served, "responses", several).json()["parallel_tool_calls"] is True
+
+    free = post(served, "responses", {"model": MODEL, "input": "x", "tools": tools}).json()
+    assert free["parallel_tool_calls"] is True
 
 
 # -- the rest -------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ def test_every_parameter_arrives() -> None:
     assert (sampling.temperature, sampling.top_p, sampling.top_k) == (0.5, 0.9, 40)
     assert (sampling.min_p, sampling.seed) == (0.05, 3)
     assert (asked.max_tokens, asked.stop, asked.logprobs) == (7, ("a", "b"), 4)
-    assert asked.data_class is DataClass.PERSONAL
+    assert asked.data_class == DataClass.PERSONAL
     assert asked.context_policy is ContextPolicy.SLIDING_WINDOW
     assert (asked.deadline_s, asked.speculate, asked.task) == (2.5, False, "extract")
     assert asked.structure is not None
@@ -118,6 +118,16 @@ def test_tools_and_the_choice_among_them() -> None:
     assert asked.tool_choice == ToolChoice(mode="required", name="look")
     assert chat(tools=tools).tool_choice == ToolChoice()
     assert chat(tools=tools, tool_choice="none").tool_choice.mode == "none"
+
+
+@pytest.mark.parametrize("parallel", [True, False, None])
+def test_whether_calls_may_be_several_is_handed_on(parallel: bool | None) -> None:
+    tools = [{"type": "function", "function": FUNCTION}]
+    asked = chat(tools=tools, tool_choice="required", parallel_tool_calls=parallel)
+    assert asked.tool_choice == ToolChoice(mode="required", parallel=parallel)
+    flat = [{"type": "function", "name": "look"}]
+    more = response("x", tools=flat, tool_choice="required", parallel_tool_calls=parallel)
+    assert more.tool_choice == asked.tool_choice
 
 
 def test_formats_become_structures() -> None:

@@ -40,9 +40,13 @@ def run(*arguments: str, **environment: str) -> tuple[int, str]:
         (("--host", "192.168.0.1"), "token-required"),
         (("--token-file", "/no/such/file"), "token-file-unusable"),
         (("--allow-origin", "*"), "origin-invalid"),
+        (("--policy", "/no/such/file.toml"), "policy-unreadable"),
         (("--max-body", "lots"), "size-invalid"),
+        (("--max-body", "0"), "size-invalid"),
         (("--port", "70000"), "usage"),
         (("--queue", "0"), "usage"),
+        (("--release-after", "0"), "usage"),
+        (("--release-after", "nan"), "usage"),
         (("--token", "never-in-arguments"), "usage"),
     ],
 )

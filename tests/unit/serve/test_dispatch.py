@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 import pytest
-from tests.unit.serve.fakes import FakeSession, completed, failed
+from tests.unit.serve.fakes import FakeSession, completed, failed, provenance
 
-from edgewise.core.outcome import Completed, Failed, FinishReason, Outcome
+from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome, Route
 from edgewise.core.request import Message, Request
-from edgewise.errors import EdgewiseError, InputError, ResourceError
+from edgewise.errors import AdapterError, EdgewiseError, InputError, ResourceError
+from edgewise.run.session import ANSWERS_FAULTS
 from edgewise.serve.dispatch import Dispatcher
 from edgewise.serve.limits import Limits
 from edgewise.serve.ticket import Ticket
@@ -231,6 +234,40 @@ def test_the_budget_refills() -> None:
     run(work, session, failures_max=1, failure_window_s=0.05)
 
 
+def test_requests_that_lose_one_engine_together_are_one_failure() -> None:
+    together = threading.Barrier(3)
+
+    def script(asked: Request) -> Outcome | None:
+        if asked.messages[-1].content != "lost":
+            return None
+        together.wait(5)
+        return failed()
+
+    async def work(dispatcher: Dispatcher) -> None:
+        lost = [dispatcher.submit(request("lost"), str(i), chunks=False) for i in range(3)]
+        assert [type(await ticket.result()) for ticket in lost] == [Failed] * 3
+        assert isinstance(await dispatcher.submit(request(), "a", chunks=False).result(), Completed)
+
+    run(work, *(FakeSession(script=script) for _ in range(3)))
+
+
+@pytest.mark.parametrize("code", sorted(ANSWERS_FAULTS))
+def test_an_answer_that_fails_is_no_failure_of_the_engine(code: str) -> None:
+    fault = Failed(
+        error=AdapterError(code, "made up").to_dict(), partial_text="", provenance=provenance()
+    )
+    answers: list[Outcome] = [*[fault] * 4, completed("fine", 1)]
+    session = FakeSession(script=lambda _request: answers.pop(0))
+
+    async def work(dispatcher: Dispatcher) -> None:
+        for _ in range(4):
+            outcome = await dispatcher.submit(request(), "a", chunks=False).result()
+            assert isinstance(outcome, Failed)
+        assert isinstance(await dispatcher.submit(request(), "b", chunks=False).result(), Completed)
+
+    run(work, session)
+
+
 def test_errors_of_a_request_are_its_own_and_no_failure_of_the_engine() -> None:
     def script(asked: Request) -> None:
         if asked.messages[-1].content == "bad":
@@ -254,6 +291,29 @@ def test_errors_of_a_request_are_its_own_and_no_failure_of_the_engine() -> None:
     assert len(lines) == 1
     assert "ValueError at" in lines[0]
     assert "secret" not in lines[0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (request(), "its route changed while it waited"),
+        (Request(prompt="hi"), "a prompt without messages does not leave"),
+    ],
+)
+def test_what_is_to_be_answered_elsewhere_is_declined_in_a_lane(asked: Request, why: str) -> None:
+    route = provenance(Route.CLOUD)
+    sent = msgspec.structs.replace(route.route, destination="far")
+    elsewhere = Declined(reasons=("x",), provenance=msgspec.structs.replace(route, route=sent))
+
+    async def work(dispatcher: Dispatcher) -> Outcome:
+        return await dispatcher.submit(asked, "a", chunks=False).result()
+
+    outcome = run(work, FakeSession(script=lambda _request: elsewhere))
+    assert isinstance(outcome, Declined)
+    assert why in outcome.reasons[0]
+    assert "far" in outcome.reasons[0]
+    assert outcome.provenance.route.route is Route.DECLINE
+    assert outcome.provenance.route.destination == ""
 
 
 def test_a_reader_that_stalls_loses_its_answer_and_gives_the_engine_free() -> None:

@@ -72,10 +72,10 @@ def test_hostile_bodies_take_no_time() -> None:
         b'"' + b"\\ud83d\\ude00" * 100_000 + b'"',
     ]
     for data in bodies:
-        started = time.perf_counter()
+        started = time.process_time()
         with pytest.raises(EdgewiseError):
             decode(data, ChatBody, nesting_max=16)
-        assert time.perf_counter() - started < 2.0
+        assert time.process_time() - started < 2.0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,6 @@ def test_hostile_bodies_take_no_time() -> None:
         ({"store": True}, "store"),
         ({"metadata": {"a": "b"}}, "metadata"),
         ({"service_tier": "flex"}, "service_tier"),
-        ({"parallel_tool_calls": False}, "parallel_tool_calls"),
         ({"modalities": ["text", "audio"]}, "modalities"),
         ({"audio": {"voice": "x"}}, "audio"),
         ({"functions": []}, "functions"),
@@ -137,6 +136,15 @@ def test_what_cannot_be_honoured_is_refused_by_name(extra: dict[str, Any], param
     assert refusal({**CHAT, **extra}) == ("parameter-unsupported", param)
 
 
+@pytest.mark.parametrize("name", ["", "anna@example.org 4111111111111111", "a\r\nb", "a" * 65])
+def test_a_function_is_called_by_the_name_of_a_tool(name: str) -> None:
+    call = {"id": "1", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    said = [*CHAT["messages"], {"role": "assistant", "content": None, "tool_calls": [call]}]
+    assert refusal({**CHAT, "messages": said})[0] == "parameter-invalid"
+    choice = {"type": "function", "function": {"name": name}}
+    assert refusal({**CHAT, "tool_choice": choice})[0] == "parameter-invalid"
+
+
 @pytest.mark.parametrize(
     "extra",
     [
@@ -149,6 +157,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(extra: dict[str, Any], param
         {"metadata": {}},
         {"service_tier": "auto"},
         {"parallel_tool_calls": True},
+        {"parallel_tool_calls": False},
         {"modalities": ["text"]},
         {"audio": None, "functions": None},
         {"stream_options": {"include_obfuscation": False, "include_usage": True}},
@@ -182,7 +191,7 @@ def test_values_that_change_nothing_are_taken(extra: dict[str, Any]) -> None:
         ({"tools": [{"function": {"name": "f"}}]}, "parameter-invalid", "tools[0]"),
         ({"tools": [{"type": "function"}]}, "parameter-invalid", "tools[0]"),
         ({"top_logprobs": 21}, "parameter-invalid", "top_logprobs"),
-        ({"edgewise": {"data_class": "secret"}}, "parameter-invalid", "edgewise.data_class"),
+        ({"edgewise": {"data_class": "Not A Name"}}, "parameter-invalid", "edgewise.data_class"),
         ({"edgewise": None}, "parameter-invalid", "edgewise"),
     ],
 )

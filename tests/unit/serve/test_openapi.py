@@ -14,7 +14,7 @@ from edgewise.serve.bodies import ChatBody, CompletionBody
 from edgewise.serve.bodies_responses import ResponseBody
 from edgewise.serve.openapi import document
 
-DOCUMENT = document(MODEL, with_token=True)
+DOCUMENT = document(MODEL, with_token=True, with_consent=True)
 BODIES: dict[str, dict[str, Any]] = {
     "chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "hi"}]},
     "completions": {"model": MODEL, "prompt": "hi", "echo": True, "logprobs": 1},
