@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         up,
     )
     from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
+    from edgewise.core.release import Released
     from edgewise.core.request import ContextPolicy, DataClass, Message, Request, Sampling
     from edgewise.core.structure import Structure, StructureKind
     from edgewise.core.tools import Tool, ToolCall, ToolChoice
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "edgewise.api": ("open", "open_async", "plan", "probe", "up"),
     "edgewise.core.outcome": ("Completed", "Declined", "Failed", "FinishReason", "Outcome"),
+    "edgewise.core.release": ("Released",),
     "edgewise.core.request": ("ContextPolicy", "DataClass", "Message", "Request", "Sampling"),
     "edgewise.core.structure": ("Structure", "StructureKind"),
     "edgewise.core.tools": ("Tool", "ToolCall", "ToolChoice"),
@@ -77,6 +79,7 @@ __all__ = [
     "Message",
     "Outcome",
     "Plan",
+    "Released",
     "RemoteError",
     "Request",
     "ResourceError",

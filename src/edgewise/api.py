@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from edgewise.core.recipe import KvType
+from edgewise.errors import InputError
 from edgewise.store import Home
 from edgewise.workflow.context import Context, Report
 
@@ -41,6 +42,7 @@ def plan(
     context_length: int = 2048,
     kv_type: KvType | str = KvType.F16,
     app_bytes: int | None = None,
+    draft: str | None = None,
     home: Folder | None = None,
 ) -> Plan:
     """Return whether a model fits a tier, what would make it fit, and how fast it can be.
@@ -51,10 +53,12 @@ def plan(
         context_length: Tokens of context to reserve.
         kv_type: KV cache format, ``f16`` or ``q8_0``.
         app_bytes: Share of the hosting application, where you know it.
+        draft: Reference of a draft model beside it, which guesses tokens ahead.
         home: Home folder, instead of ``EDGEWISE_HOME``.
 
     Raises:
-        InputError: unknown tier or KV type, malformed reference, missing file.
+        InputError: unknown tier or KV type, malformed reference, missing file, or a draft model
+            that does not go with the model.
         IntegrityError: the file is no sound model.
         RemoteError: the model cannot be fetched.
         ResourceError: the home cannot be written.
@@ -67,6 +71,7 @@ def plan(
         context_length=context_length,
         kv_type=KvType.parse(kv_type),
         app_bytes=app_bytes,
+        draft=draft,
     )
     return plan_model(_context(home), request)
 
@@ -100,6 +105,7 @@ def open(  # noqa: A001 - the verb users expect
     *,
     system: str | None = None,
     home: Folder | None = None,
+    state_disk_bytes: int = 0,
 ) -> Chat:
     """Return a conversation with the active model, or with another bundle.
 
@@ -107,15 +113,23 @@ def open(  # noqa: A001 - the verb users expect
         fingerprint: Start of a fingerprint; ``None`` for the active deployment.
         system: System message.
         home: Home folder, instead of ``EDGEWISE_HOME``.
+        state_disk_bytes: Disk on which the conversation's state may be kept, for after a
+            ``release`` and for the next run; it holds the conversation. None by default.
 
     Raises:
-        InputError: nothing is active, or there is no such bundle.
+        InputError: nothing is active, there is no such bundle, or the size is negative.
         IntegrityError: the bundle is damaged.
     """
+    from edgewise.run.messages import PrefixSettings
     from edgewise.workflow.chat import Chat
     from edgewise.workflow.opening import open_session
 
-    return Chat(open_session(_context(home), fingerprint), system=system)
+    if state_disk_bytes < 0:
+        raise InputError(
+            "size-invalid", f"state_disk_bytes is a number of bytes, not {state_disk_bytes}"
+        )
+    prefixes = PrefixSettings(disk_bytes=state_disk_bytes) if state_disk_bytes else None
+    return Chat(open_session(_context(home), fingerprint, prefixes=prefixes), system=system)
 
 
 def open_async(
@@ -123,11 +137,12 @@ def open_async(
     *,
     system: str | None = None,
     home: Folder | None = None,
+    state_disk_bytes: int = 0,
 ) -> AsyncChat:
     """Return a conversation for asyncio; arguments and errors as for :func:`open`."""
     from edgewise.workflow.async_chat import AsyncChat
 
-    return AsyncChat(open(fingerprint, system=system, home=home))
+    return AsyncChat(open(fingerprint, system=system, home=home, state_disk_bytes=state_disk_bytes))
 
 
 def _context(home: Folder | None, report: Report | None = None) -> Context:

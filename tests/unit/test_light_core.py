@@ -24,6 +24,8 @@ PARENT = (
     "edgewise.workflow.runtimes",
     "edgewise.workflow.converting",
     "edgewise.workflow.opening",
+    "edgewise.workflow.calibrating",
+    "edgewise.workflow.hybrid",
     "edgewise.testing",
 )
 

@@ -6,6 +6,7 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable
 
 from edgewise.errors import EdgewiseError, ExitCode
 
@@ -16,7 +17,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line and exit with the code of HOUSE STYLE: see ``edgewise --help``."""
     arguments = sys.argv[1:] if argv is None else argv
     _prepare_streams()
-    sys.exit(_run(arguments))
+    # A program that gives arguments of its own decides by itself about the memory that is its own.
+    sys.exit(_run(arguments, prepare=_refuse_core_dumps if argv is None else _as_it_is))
 
 
 def _prepare_streams() -> None:
@@ -28,7 +30,23 @@ def _prepare_streams() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _run(arguments: list[str]) -> int:
+def _as_it_is(command: str) -> None:
+    """Change nothing about this process."""
+
+
+def _refuse_core_dumps(command: str) -> None:
+    """Keep prompts out of crash dumps, before any is read; say so where that cannot be done.
+
+    What `egress` starts is to be seen under the limits that it has elsewhere: under lowered ones a
+    program would pass that leaves dumps.
+    """
+    from edgewise.device.process import refuse_core_dumps
+
+    if command != "egress" and not refuse_core_dumps():
+        print("note: a crash of this process may leave its memory in a dump", file=sys.stderr)
+
+
+def _run(arguments: list[str], *, prepare: Callable[[str], None] = _as_it_is) -> int:
     import click
 
     from edgewise.cli.root import root
@@ -39,6 +57,7 @@ def _run(arguments: list[str]) -> int:
     try:
         # Not root.main(): that turns a broken pipe into exit code 1, a bug by our list.
         with root.make_context("edgewise", list(arguments)) as context:
+            prepare(arguments[0])
             code = root.invoke(context)
         sys.stdout.flush()
     except EdgewiseError as error:

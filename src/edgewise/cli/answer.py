@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING, Protocol
 
-from edgewise.cli.output import paint, say, visible
+from edgewise.cli.output import paint, say
+from edgewise.core import shown
 from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Outcome
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.request import Request
 from edgewise.core.units import mib
 from edgewise.errors import ExitCode, error_from_dict
-from edgewise.run.session import Session
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["exit_code", "show_answer", "show_outcome"]
 
 
-def show_answer(session: Session, request: Request) -> Outcome:
+class Answers(Protocol):
+    """A session, or a feature that routes."""
+
+    def ask(self, request: Request, *, on_text: Callable[[str], None] | None = None) -> Outcome:
+        """Answer a request."""
+        ...
+
+
+def show_answer(session: Answers, request: Request) -> Outcome:
     """Ask, with the text on standard output as it comes and the rest on standard error."""
     terminal = sys.stdout.isatty()
 
     def show(text: str) -> None:
-        sys.stdout.write(visible(text) if terminal else text)
+        sys.stdout.write(shown.answer(text) if terminal else text)
         sys.stdout.flush()
 
     outcome = session.ask(request, on_text=show)
@@ -60,7 +72,7 @@ def show_outcome(outcome: Outcome) -> None:
     parts = [
         f"{provenance.route.route} by {provenance.policy_version}",
         provenance.runtime,
-        f"deployment {provenance.fingerprint[:12]}",
+        f"deployment {provenance.fingerprint[:12]}" if provenance.fingerprint else "",
         f"{_count(tokens.prompt)} prompt{reused} + {_count(tokens.completion)} tokens",
         f"TTFT {_number(timings.ttft_ms, 'ms')}",
         _number(timings.decode_tok_s, "tok/s"),
@@ -68,7 +80,9 @@ def show_outcome(outcome: Outcome) -> None:
     ]
     if outcome.speculation is not None and outcome.speculation.guessed:
         guesses = outcome.speculation
-        parts.append(f"{guesses.accepted} of {guesses.guessed} guesses right")
+        drafted = sum(one.guessed for one in guesses.sources if one.source == "draft")
+        by = f", {drafted} by the draft model" if drafted else ""
+        parts.append(f"{guesses.accepted} of {guesses.guessed} guesses right{by}")
     if provenance.seed is not None:
         parts.append(f"seed {provenance.seed}")
     say(paint(" | ".join(part for part in parts if part), "dim"))

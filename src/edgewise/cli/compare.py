@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from edgewise.cli.options import json_option
-from edgewise.cli.output import StepPrinter, print_json, print_table, say
+from edgewise.cli.output import StepPrinter, print_json, print_table, say, show
 from edgewise.core.quantity import Quantity, Unknown
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def compare(
     if as_json:
         print_json(comparison)
     elif markdown:
-        print(as_markdown(comparison))
+        show(as_markdown(comparison))
     else:
         print_table(HEADERS, [cells(row) for row in comparison.rows])
         _notes(comparison)

@@ -14,6 +14,7 @@ from edgewise.core.structure import Structure
 from edgewise.errors import InputError
 
 __all__ = [
+    "TASK_HELP",
     "context_options",
     "generation_defaults",
     "generation_options",
@@ -25,6 +26,8 @@ __all__ = [
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+TASK_HELP = "Task class; auto: the classifier that the policy trusts says it."
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -81,11 +84,12 @@ def generation_options(function: F) -> F:
         click.option("--deadline", type=float, metavar="SECONDS", help="Cut the answer off then."),
         click.option(
             "--data-class",
-            type=click.Choice([str(c) for c in DataClass]),
             default=str(DataClass.LOCAL_ONLY),
             show_default=True,
-            help="How far the content may travel.",
+            help="How far the content may travel: public, personal, sensitive, local-only, or a "
+            "class of the policy's own.",
         ),
+        click.option("--task", default="chat", show_default=True, help=TASK_HELP),
         click.option(
             "--context-policy",
             type=click.Choice([str(c) for c in ContextPolicy]),
@@ -115,6 +119,7 @@ def generation_defaults() -> dict[str, Any]:
         "stop": (),
         "deadline": None,
         "data_class": str(DataClass.LOCAL_ONLY),
+        "task": "chat",
         "context_policy": str(ContextPolicy.REJECT),
         "no_speculation": False,
     }
@@ -140,7 +145,8 @@ def request_from(
         ),
         stop=tuple(options["stop"]),
         deadline_s=options["deadline"],
-        data_class=DataClass(options["data_class"]),
+        data_class=options["data_class"],
+        task=options["task"],
         context_policy=ContextPolicy(options["context_policy"]),
         speculate=not options["no_speculation"],
         structure=structure,

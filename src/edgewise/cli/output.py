@@ -8,11 +8,11 @@ import os
 import re
 import sys
 import time
-import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from edgewise.core.shown import visible
 from edgewise.core.units import mib
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ __all__ = [
     "print_json",
     "print_table",
     "say",
+    "show",
     "show_quantity",
-    "visible",
 ]
 
 _OWN_COLOURS = re.compile(r"\x1b\[(?:0|31|32|33|2|1)m")
@@ -47,28 +47,29 @@ def paint(text: str, colour: str, *, stream: Any = None) -> str:
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 
 
-def visible(text: str) -> str:
-    """Return the text with control characters written out, so that none acts on a terminal.
-
-    What a file, a server or a model says is shown, never obeyed. Line feeds and tabs stay.
-    """
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c in "\n\t" or unicodedata.category(c) != "Cc" else f"\\x{ord(c):02x}" for c in text
-    )
-
-
 def say(text: str = "") -> None:
-    """Print a line on standard error; colours of our own pass, control characters do not.
+    """Print a line on standard error; colours of our own pass, what acts or hides does not.
 
     A standard error that cannot be written is nobody's answer: it is ignored.
     """
+    with contextlib.suppress(OSError, ValueError):
+        print(_safe(text), file=sys.stderr, flush=True)
+
+
+def show(text: str = "") -> None:
+    """Print a line of the result on standard output, as :func:`say` does elsewhere."""
+    print(_safe(text), flush=True)
+
+
+def _safe(text: str) -> str:
     parts = _OWN_COLOURS.split(text)
     colours = [*_OWN_COLOURS.findall(text), ""]
-    safe = "".join(visible(part) + colour for part, colour in zip(parts, colours, strict=True))
-    with contextlib.suppress(OSError, ValueError):
-        print(safe, file=sys.stderr, flush=True)
+    return "".join(visible(part) + colour for part, colour in zip(parts, colours, strict=True))
+
+
+def _one_line(text: str) -> str:
+    """Return a text for a cell, which has no colours of ours: none of others' pass either."""
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def print_json(value: Any) -> None:
@@ -91,15 +92,15 @@ def print_error(error: EdgewiseError, *, as_json: bool) -> None:
 
 
 def print_table(headers: list[str], rows: list[list[str]]) -> None:
-    """Print a table on standard output, columns aligned."""
+    """Print a table on standard output, columns aligned; no cell can make up a row."""
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(header, overflow="fold")
+        table.add_column(_one_line(header), overflow="fold")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(_one_line, row))
     # Off a terminal a line is as long as it needs to be: a wrapped figure cannot be grepped.
     width = None if sys.stdout.isatty() else 200
     Console(file=sys.stdout, highlight=False, markup=False, width=width).print(table)
@@ -163,7 +164,7 @@ class StepPrinter:
             say(line.rstrip())
             self._last = time.monotonic()
             return
-        line = visible(line)
+        line = visible(line).replace("\n", "\\n")
         sys.stderr.write("\r\x1b[K" + line[: max(20, _columns() - 1)])
         sys.stderr.flush()
         self._open = True

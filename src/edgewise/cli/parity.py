@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from edgewise.cli.options import json_option
-from edgewise.cli.output import StepPrinter, paint, print_json, print_table, say, show_quantity
+from edgewise.cli.output import (
+    StepPrinter,
+    paint,
+    print_json,
+    print_table,
+    say,
+    show,
+    show_quantity,
+)
 from edgewise.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -95,9 +103,9 @@ def _print(report: ParityReport) -> None:
     for answer in report.answers:
         agree = "" if answer.agreeing_tokens is None else f"{answer.agreeing_tokens} tokens agree; "
         prompt = "" if answer.same_prompt else "the prompts differ; "
-        print(f"\n{answer.question}  [{prompt}{agree}{answer.finish} / {answer.other_finish}]")
-        print(f"  {report.first}: {answer.text!r}")
-        print(f"  {report.second}: {answer.other_text!r}")
+        show(f"\n{answer.question}  [{prompt}{agree}{answer.finish} / {answer.other_finish}]")
+        show(f"  {report.first}: {answer.text!r}")
+        show(f"  {report.second}: {answer.other_text!r}")
     for why in report.missing:
         say(f"not compared: {why}")
     words = {True: ("pass", "green"), False: ("fail", "red"), None: ("not judged", "yellow")}

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from edgewise.cli.options import context_options, json_option, model_size
-from edgewise.cli.output import StepPrinter, paint, print_json, print_table, say, show_quantity
+from edgewise.cli.output import (
+    StepPrinter,
+    paint,
+    print_json,
+    print_table,
+    say,
+    show_quantity,
+)
 from edgewise.core.recipe import KvType
 from edgewise.core.units import mib
 from edgewise.errors import ExitCode
@@ -27,6 +34,7 @@ __all__ = ["plan"]
     help="Device class to plan for; --tier list names them.",
 )
 @context_options
+@click.option("--draft", metavar="REF", help="Draft model beside it, which guesses tokens ahead.")
 @click.option("--app", metavar="SIZE", help="Share of the hosting application, e.g. 64MiB.")
 @click.option("--offline", is_flag=True, help="Use no network.")
 @click.option(
@@ -39,6 +47,7 @@ def plan(
     tier: str,
     context_length: int,
     kv_type: str | None,
+    draft: str | None,
     app: str | None,
     offline: bool,
     measure: bool,
@@ -66,6 +75,7 @@ def plan(
         kv_type=KvType(kv_type or "f16"),
         app_bytes=model_size(app),
         offline=offline,
+        draft=draft,
     )
     result = plan_model(context, request)
     measured = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from edgewise.cli.options import json_option
-from edgewise.cli.output import StepPrinter, print_json, print_table, say, show_quantity
+from edgewise.cli.output import StepPrinter, print_json, print_table, say, show, show_quantity
 
 if TYPE_CHECKING:
     from edgewise.device import DeviceProfile
@@ -89,7 +89,7 @@ def _show(profile: DeviceProfile, cached: Any) -> None:
     print_table(["section", "what", "value", "source"], rows)
     for runtime in profile.runtimes:
         state = "runs" if runtime.can_run else "does not run"
-        print(f"runtime {runtime.name} {runtime.version}: {state} ({runtime.reason})")
+        show(f"runtime {runtime.name} {runtime.version}: {state} ({runtime.reason})")
     print(f"device {profile.digest}")
     for reason in profile.contention.reasons:
         say(f"contention: {reason}")

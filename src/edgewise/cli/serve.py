@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 from pathlib import Path
@@ -15,6 +16,7 @@ from edgewise.cli.output import StepPrinter, paint, say, show_quantity
 from edgewise.errors import InputError, UnsupportedError
 
 if TYPE_CHECKING:
+    from edgewise.core.outcome import Event
     from edgewise.serve.server import Ready
 
 __all__ = ["serve"]
@@ -40,6 +42,12 @@ _TOKEN_FILE_MAX_BYTES = 4096
     show_default=True,
     help="Most requests that may wait.",
 )
+@click.option(
+    "--rate-limit",
+    type=click.IntRange(1, 1_000_000),
+    metavar="N",
+    help="Requests of one client: N at once, then N a minute; any number by default.",
+)
 @click.option("--max-body", default="4MiB", show_default=True, help="Longest request body.")
 @click.option(
     "--prewarm/--no-prewarm", default=True, show_default=True, help="Load the model before ready."
@@ -56,7 +64,18 @@ _TOKEN_FILE_MAX_BYTES = 4096
     show_default=True,
     help="Disk for them, kept between runs. They hold the conversations.",
 )
+@click.option(
+    "--release-after",
+    type=click.IntRange(1, 31_536_000),
+    metavar="SECONDS",
+    help="Hand the model's memory back when nobody has asked for so long; never by default.",
+)
 @click.option("--fingerprint", metavar="PREFIX", help="Use this bundle, not the active one.")
+@click.option(
+    "--policy",
+    metavar="FILE",
+    help="Route requests by this policy; by the home's, where it has one, by default.",
+)
 @json_option
 def serve(
     *,
@@ -65,11 +84,14 @@ def serve(
     token_file: str | None,
     allow_origin: tuple[str, ...],
     queue_max: int,
+    rate_limit: int | None,
     max_body: str,
     prewarm: bool,
     prefix_memory: str,
     prefix_disk: str,
+    release_after: int | None,
     fingerprint: str | None,
+    policy: str | None,
     as_json: bool,
 ) -> int:
     """Serve the active model to local programs, with an API that OpenAI's clients can call.
@@ -78,6 +100,7 @@ def serve(
     or in a file. Ctrl-C stops it when running answers have ended; a second one at once.
     """
     try:
+        from edgewise.serve.elsewhere import Routing
         from edgewise.serve.server import ApiServer
     except ImportError as error:
         raise UnsupportedError(
@@ -88,7 +111,7 @@ def serve(
     from edgewise.run.messages import PrefixSettings
     from edgewise.serve import Guard, Limits, valid_origin
     from edgewise.workflow.context import Context
-    from edgewise.workflow.opening import open_session
+    from edgewise.workflow.serving import open_served
 
     guard = Guard(
         host=host,
@@ -97,18 +120,47 @@ def serve(
     )
     limits = Limits(
         queue_max=queue_max,
+        requests_per_minute=rate_limit,
         queue_per_client_max=max(1, queue_max // 4),
-        body_max_bytes=max(1, model_size(max_body) or 0),
+        body_max_bytes=_body_size(max_body),
+        release_after_s=release_after,
     )
     prefixes = PrefixSettings(
         memory_bytes=model_size(prefix_memory) or 0, disk_bytes=model_size(prefix_disk) or 0
     )
     context = Context(report=StepPrinter())
-    with open_session(context, fingerprint, prefixes=prefixes) as session:
-        server = ApiServer([session], guard=guard, port=port, limits=limits, log=say)
+    with contextlib.ExitStack() as stack:
+        sessions, feature, ledger = open_served(
+            context,
+            fingerprint,
+            policy=None if policy is None else Path(policy),
+            prefixes=prefixes,
+            on_event=_say_event,
+        )
+        for session in sessions:
+            stack.enter_context(session)
+        routing = None if feature is None else Routing(feature=feature, ledger=ledger)
+        server = ApiServer(
+            sessions, guard=guard, port=port, limits=limits, routing=routing, log=say
+        )
         show = _show_json if as_json else functools.partial(_show, with_token=bool(guard.token))
         server.run(prewarm=prewarm, on_ready=show)
     return 0
+
+
+def _body_size(text: str) -> int:
+    size = model_size(text)
+    if not size:
+        raise InputError(
+            "size-invalid",
+            "no request has a body of 0 bytes",
+            hint="write --max-body like 4MiB or 64KiB",
+        )
+    return size
+
+
+def _say_event(event: Event) -> None:
+    say(f"{event.code}: {event.message}")
 
 
 def _token(token_file: str | None) -> str | None:

@@ -38,7 +38,25 @@ DEFAULT_PROMPT = "In one sentence: why is it useful to run a language model on o
     metavar="PATTERN=TYPE",
     help="Type for the tensors whose name matches; repeatable.",
 )
+@click.option(
+    "--parallel",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Requests that `edgewise serve` answers at once, each with a whole context.",
+)
 @click.option("--runtime", default="llamacpp", show_default=True, help="Runtime to set up with.")
+@click.option(
+    "--draft",
+    metavar="REF",
+    help="Draft model that guesses tokens ahead: a smaller one with the same tokenizer.",
+)
+@click.option(
+    "--draft-recipe",
+    default="as-is",
+    show_default=True,
+    help="Weight format of the draft model, or as-is.",
+)
 @click.option("--template", help="Built-in chat template for a model that has none.")
 @click.option("--prompt", default=DEFAULT_PROMPT, help="Prompt to answer at the end.")
 @click.option("--offline", is_flag=True, help="Use no network.")
@@ -70,14 +88,19 @@ def _request(model: str | None, options: dict[str, Any]) -> Any:
     from edgewise.core.recipe import Recipe
     from edgewise.workflow.up_report import UpRequest
 
-    weights = options["recipe"].strip().lower()
-    name = "as-shipped" if weights == "as-is" else weights
+    def recipe(text: str, **more: Any) -> Recipe:
+        weights = text.strip().lower()
+        return Recipe(name="as-shipped" if weights == "as-is" else weights, weights=weights, **more)
+
     return UpRequest(
         model=model,
-        recipe=Recipe(name=name, weights=weights, overrides=parse_overrides(options["override"])),
+        recipe=recipe(options["recipe"], overrides=parse_overrides(options["override"])),
+        draft=options["draft"],
+        draft_recipe=recipe(options["draft_recipe"]),
         context_length=options["context_length"],
         kv_type=None if options["kv_type"] is None else KvType(options["kv_type"]),
         runtime=options["runtime"],
+        parallel=options["parallel"],
         template=options["template"],
         offline=options["offline"],
         measure_again=options["measure_again"],

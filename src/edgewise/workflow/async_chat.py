@@ -7,10 +7,12 @@ is never held up. Cancelling the task that waits cancels the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final, Self
 
 from edgewise.core.outcome import Outcome
+from edgewise.core.release import Released
+from edgewise.core.request import Request
 from edgewise.workflow.chat import Chat
 
 __all__ = ["AnswerStream", "AsyncChat"]
@@ -96,9 +98,33 @@ class AsyncChat:
             IntegrityError: the model's file has changed since it was qualified.
             asyncio.CancelledError: this task was cancelled; so was the answer.
         """
+        return await self._wait(self._chat.ask, prompt, on_text=on_text, **options)
+
+    async def give(
+        self,
+        results: Mapping[str, str],
+        *,
+        on_text: Callable[[str], None] | None = None,
+        **options: Any,
+    ) -> Outcome:
+        """Return the outcome once the model has the results of its calls.
+
+        Arguments and errors as for :meth:`Chat.give <edgewise.Chat.give>` and :meth:`ask`.
+        """
+        return await self._wait(self._chat.give, results, on_text=on_text, **options)
+
+    async def request(
+        self, request: Request, *, on_text: Callable[[str], None] | None = None
+    ) -> Outcome:
+        """Return the outcome of a request of your own, apart from the history.
+
+        Errors as for :meth:`ask`.
+        """
+        return await self._wait(self._chat.request, request, on_text=on_text)
+
+    async def _wait(self, call: Callable[..., Outcome], asked: Any, **options: Any) -> Outcome:
         async with self._turn:
-            call = asyncio.to_thread(self._chat.ask, prompt, on_text=on_text, **options)
-            answering = asyncio.ensure_future(call)
+            answering = asyncio.ensure_future(asyncio.to_thread(call, asked, **options))
             try:
                 return await asyncio.shield(answering)
             except asyncio.CancelledError:
@@ -112,6 +138,24 @@ class AsyncChat:
     def stream(self, prompt: str, **options: Any) -> AnswerStream:
         """Return the answer's text as an asynchronous iterator; arguments as for :meth:`ask`."""
         return AnswerStream(self, prompt, options)
+
+    async def release(self, *, budget_s: float = 2.0) -> Released:
+        """Hand the model's memory back; as :meth:`Chat.release <edgewise.Chat.release>`.
+
+        It does not wait for an answer that runs: cancel the task that does first.
+
+        Raises:
+            InputError: an answer is running, or the budget is no time.
+        """
+        return await asyncio.to_thread(self._chat.release, budget_s=budget_s)
+
+    async def warm(self) -> float:
+        """Load the model ahead of the next question; as :meth:`Chat.warm <edgewise.Chat.warm>`.
+
+        Raises:
+            EdgewiseError: an answer is running, or the model cannot be loaded now.
+        """
+        return await asyncio.to_thread(self._chat.warm)
 
     def reset(self) -> None:
         """Forget the conversation, keep the system message."""

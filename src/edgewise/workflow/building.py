@@ -23,6 +23,7 @@ from edgewise.run.service import capabilities_in_worker
 from edgewise.runtimes import registry
 from edgewise.runtimes.reports import Capabilities
 from edgewise.store import trees
+from edgewise.workflow.candidate_setup import kv_type_of
 from edgewise.workflow.checkpoints import Checkpoint, fetch_checkpoint
 from edgewise.workflow.context import Context, Step
 
@@ -115,6 +116,7 @@ def _build_one(
         digest, receipt = known
         return Built(runtime=name, status="reused", receipt=receipt, evidence=digest)
     try:
+        kv_type_of(capabilities, request.recipe.kv)
         receipt = build(
             context.home,
             checkpoint.identity,

@@ -13,7 +13,7 @@ from edgewise.bench.artifact import ArtifactBench, bench_artifact
 from edgewise.build import BuildReceipt
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.errors import EdgewiseError
-from edgewise.qualify.parity import ParityReport
+from edgewise.qualify.parity import ParityReport, References
 from edgewise.qualify.parity_gate import GateResult
 from edgewise.runtimes.reports import PartitionReport
 from edgewise.workflow.artifacts import label, reference_for, subject
@@ -118,11 +118,13 @@ def compare(context: Context, request: CompareRequest) -> Comparison:
     """
     checkpoint = fetch_checkpoint(context, request.model)
     rows = []
-    for digest, receipt in _newest(builds(context, checkpoint.sha256)):
-        if request.runtimes and receipt.runtime not in request.runtimes:
-            continue
-        problems = _measure(context, receipt, request) if request.measure else ()
-        rows.append(_row(context, digest, receipt, problems))
+    with context.home.work_folder() as work:
+        references = References(work)
+        for digest, receipt in _newest(builds(context, checkpoint.sha256)):
+            if request.runtimes and receipt.runtime not in request.runtimes:
+                continue
+            problems = _measure(context, receipt, request, references) if request.measure else ()
+            rows.append(_row(context, digest, receipt, problems))
     return Comparison(
         checkpoint=checkpoint.reference,
         checkpoint_sha256=checkpoint.sha256,
@@ -139,7 +141,9 @@ def _newest(known: list[tuple[str, BuildReceipt]]) -> list[tuple[str, BuildRecei
     return list(newest.values())
 
 
-def _measure(context: Context, receipt: BuildReceipt, request: CompareRequest) -> tuple[str, ...]:
+def _measure(
+    context: Context, receipt: BuildReceipt, request: CompareRequest, references: References
+) -> tuple[str, ...]:
     problems = []
     if request.again or _bench(context, receipt) is None:
         try:
@@ -160,6 +164,7 @@ def _measure(context: Context, receipt: BuildReceipt, request: CompareRequest) -
                     windows=request.windows,
                     window_tokens=request.window_tokens,
                 ),
+                references,
             )
         except EdgewiseError as error:
             problems.append(f"not compared: {error}")

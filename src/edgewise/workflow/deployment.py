@@ -23,6 +23,7 @@ from edgewise.route import DEFAULT_POLICY
 from edgewise.run.messages import RuntimeFacts
 from edgewise.runtimes.reports import PartitionReport
 from edgewise.workflow.checkpoints import Checkpoint, Description
+from edgewise.workflow.draft_setup import Draft
 
 __all__ = ["make_bundle", "make_deployment"]
 
@@ -37,6 +38,7 @@ def make_deployment(
     run_config: RunConfig,
     partition: PartitionReport,
     runtime: RuntimeFacts,
+    draft: Draft | None = None,
 ) -> Deployment:
     """Return the deployment that these parts make on this device."""
     return Deployment(
@@ -74,6 +76,7 @@ def make_deployment(
         policy=PolicyIdentity(
             routing=DEFAULT_POLICY.version, context="reject", sampling="per-request"
         ),
+        draft=None if draft is None else draft.identity,
     )
 
 
@@ -85,22 +88,29 @@ def make_bundle(
     text: TextSettings,
     memory: MemoryLedger,
     evidence: tuple[str, ...],
+    draft: Draft | None = None,
 ) -> Bundle:
-    """Return the bundle of a deployment, with its licence notice."""
+    """Return the bundle of a deployment, with its licence notices."""
     metadata = description.file.metadata
     name = str(metadata.get("general.name") or checkpoint.reference)
     licence = checkpoint.licence or metadata.get("general.license")
+    notice = (
+        f"{name}\nfrom {checkpoint.reference} ({checkpoint.revision})\n"
+        f"licence: {licence or 'the source states none'}\n"
+    )
+    if draft is not None:
+        source = draft.checkpoint
+        notice += f"\ndraft model from {source.reference} ({source.revision})\n"
+        notice += f"licence: {draft.licence}\n"
     return Bundle(
         model=name,
         deployment=deployment,
         text=text,
         memory=memory,
         artifact_name=f"model.{deployment.artifact.format}",
-        notice=(
-            f"{name}\nfrom {checkpoint.reference} ({checkpoint.revision})\n"
-            f"licence: {licence or 'the source states none'}\n"
-        ),
+        notice=notice,
         evidence=evidence,
+        draft_name="" if draft is None else f"draft.{draft.identity.artifact.format}",
     )
 
 

@@ -81,7 +81,9 @@ def _fill(context: Context, request: PlanRequest, plan: Plan, path: Path) -> Mem
         text = text_settings(description)
     except UnsupportedError:
         text = text_settings(description, template="chatml")  # only its memory counts here
-    config = plan.run_config
+    config, draft = plan.run_config, None
+    if request.draft is not None:
+        draft, _ = locate(context, request.draft, offline=request.offline)
     worker = start_worker(request.runtime, SERVICE, run_config=config)
 
     def progress(done: int) -> None:
@@ -98,7 +100,13 @@ def _fill(context: Context, request: PlanRequest, plan: Plan, path: Path) -> Mem
     try:
         worker.call(
             "load",
-            LoadParams(runtime=request.runtime, artifact=str(path), run_config=config, text=text),
+            LoadParams(
+                runtime=request.runtime,
+                artifact=str(path),
+                run_config=config,
+                text=text,
+                draft=None if draft is None else str(draft),
+            ),
             Loaded,
         )
         return worker.start("fill", FillParams()).result(

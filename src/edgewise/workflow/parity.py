@@ -9,7 +9,7 @@ import msgspec
 
 from edgewise.build import BuildReceipt
 from edgewise.errors import InputError
-from edgewise.qualify.parity import ParityReport, compare_artifacts
+from edgewise.qualify.parity import ParityReport, References, compare_artifacts
 from edgewise.qualify.parity_gate import gate_for
 from edgewise.qualify.texts import PROSE
 from edgewise.store.regular import read_regular
@@ -42,8 +42,12 @@ class ParityRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     window_tokens: int = 64
 
 
-def check_parity(context: Context, request: ParityRequest) -> tuple[ParityReport, str]:
+def check_parity(
+    context: Context, request: ParityRequest, references: References | None = None
+) -> tuple[ParityReport, str]:
     """Return the parity of two builds and the digest of its evidence.
+
+    ``references`` spares asking a reference again that was asked before.
 
     Raises:
         InputError: a build is not known, or the text cannot be used.
@@ -56,11 +60,15 @@ def check_parity(context: Context, request: ParityRequest) -> tuple[ParityReport
         first = reference_for(context, second)
     else:
         first = find_built(context, request.first)
-    return parity_of(context, first, second, request)
+    return parity_of(context, first, second, request, references)
 
 
 def parity_of(
-    context: Context, first: BuildReceipt, second: BuildReceipt, request: ParityRequest
+    context: Context,
+    first: BuildReceipt,
+    second: BuildReceipt,
+    request: ParityRequest,
+    references: References | None = None,
 ) -> tuple[ParityReport, str]:
     """Return the parity of two receipts and the digest of its evidence; see above."""
     text, material = _material(request.text_file)
@@ -78,6 +86,7 @@ def parity_of(
             material=material,
             gate=gate_for(second.resolved, same_weights=second.copied),
             work=work,
+            references=references or References(work),
             windows=request.windows,
             window_tokens=request.window_tokens,
             progress=progress,

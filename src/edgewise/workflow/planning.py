@@ -14,12 +14,18 @@ from edgewise.device.process import peak_resident_bytes
 from edgewise.models.sources import default_model, parse_reference
 from edgewise.models.sources.files import folder_of, is_folder, local_path
 from edgewise.models.sources.reference import FileReference
-from edgewise.planner import THIS_DEVICE, Candidate, Plan, load_tier, make_plan
+from edgewise.planner import THIS_DEVICE, Candidate, DraftCandidate, Plan, load_tier, make_plan
 from edgewise.runtimes import registry
 from edgewise.runtimes.launch import default_loading
 from edgewise.store import trees
 from edgewise.workflow.checkpoints import Description, describe, fetch_checkpoint
 from edgewise.workflow.context import Context
+from edgewise.workflow.draft_setup import (
+    draft_candidate,
+    require_pair,
+    require_place,
+    require_smaller,
+)
 from edgewise.workflow.probing import known_or_measured_device
 
 __all__ = [
@@ -41,7 +47,10 @@ _APP_SHARE_BYTES = 64 << 20
 
 
 class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What to plan. ``model`` is a reference or ``None`` for the default model."""
+    """What to plan.
+
+    ``model`` is a reference or ``None`` for the default model, ``draft`` one of a draft model.
+    """
 
     model: str | None = None
     tier: str = THIS_DEVICE
@@ -50,6 +59,8 @@ class PlanRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     runtime: str = DEFAULT_RUNTIME
     app_bytes: int | None = None
     offline: bool = False
+    parallel: int = 1
+    draft: str | None = None
 
 
 def plan_model(context: Context, request: PlanRequest) -> Plan:
@@ -59,21 +70,25 @@ def plan_model(context: Context, request: PlanRequest) -> Plan:
     tensor index would be a guess. A local file is read where it lies.
 
     Raises:
-        InputError: unknown tier, malformed reference, missing file.
+        InputError: unknown tier, malformed reference, missing file, or a draft model that does
+            not go with the model.
         IntegrityError: the file is no sound model.
         RemoteError: the model cannot be fetched.
         ResourceError: the home cannot be written.
-        UnsupportedError: no such runtime is registered.
+        UnsupportedError: no such runtime is registered, or it has no place for a draft model.
     """
+    if request.draft is not None:
+        require_place(request.runtime, request.parallel)
     here = request.tier == THIS_DEVICE
     tier = None if here else load_tier(request.tier)
     path, facts = locate(context, request.model, offline=request.offline)
     description = describe(path)
+    draft = _draft(context, request, description, str(facts["name"]))
     config = default_run_config(context, request, description)
     if tier is None:
         tier = device_tier(known_or_measured_device(context)[0], huge_pages=config.huge_pages)
     return make_plan(
-        candidate(description, config, facts, app_bytes=app_share(request, here=here)),
+        candidate(description, config, facts, app_bytes=app_share(request, here=here), draft=draft),
         tier,
         registry.adapter(request.runtime).footprint,
     )
@@ -85,6 +100,7 @@ def candidate(
     facts: dict[str, str | int | None],
     *,
     app_bytes: Quantity,
+    draft: DraftCandidate | None = None,
 ) -> Candidate:
     """Return what the planner needs to know about a described model."""
     shape = description.shape
@@ -94,6 +110,7 @@ def candidate(
         weights_bytes=sum(t.size_bytes for t in description.file.tensors),
         run_config=config,
         app_bytes=app_bytes,
+        draft=draft,
         facts={
             **facts,
             "architecture": str(description.file.metadata.get("general.architecture")),
@@ -104,14 +121,28 @@ def candidate(
     )
 
 
+def _draft(
+    context: Context, request: PlanRequest, description: Description, name: str
+) -> DraftCandidate | None:
+    if request.draft is None:
+        return None
+    path, facts = locate(context, request.draft, offline=request.offline)
+    found = describe(path)
+    require_pair(str(facts["name"]), found, name, description)
+    sizes = [sum(t.size_bytes for t in one.file.tensors) for one in (found, description)]
+    require_smaller(str(facts["name"]), sizes[0], name, sizes[1])
+    return draft_candidate(found)
+
+
 def default_run_config(
     context: Context, request: PlanRequest, description: Description
 ) -> RunConfig:
     """Return the run configuration to plan with, before anything is tuned.
 
     Where it is a setting (the llama.cpp family) flash attention is on, since it bounds the
-    workspace; loading is by huge pages where this platform has them. What tuning chooses on the
-    device replaces both.
+    workspace; but off in ik_llama.cpp with an f16 cache, whose passes over several tokens are
+    exact only without it, and whose decoding is no slower. Loading is by huge pages where this
+    platform has them. What tuning chooses on the device replaces both.
     """
     del description
     load_mode, huge = default_loading(
@@ -122,10 +153,17 @@ def default_run_config(
         context_length=request.context_length,
         kv_type=request.kv_type,
         threads=1 if isinstance(usable, Unknown) else max(1, int(usable.number)),
-        flash_attention=registry.adapter(request.runtime).source_form == "gguf",
+        flash_attention=_flash_attention(request),
         load_mode=load_mode,
         huge_pages=huge,
+        parallel=request.parallel,
     )
+
+
+def _flash_attention(request: PlanRequest) -> bool:
+    if registry.adapter(request.runtime).source_form != "gguf":
+        return False
+    return request.runtime != "ik" or request.kv_type is not KvType.F16
 
 
 def device_tier(profile: DeviceProfile, *, huge_pages: bool) -> Tier:

@@ -14,7 +14,7 @@ from edgewise.bench.tuner import Tuning, tune
 from edgewise.build import BuildReceipt, build
 from edgewise.core.bundle import Bundle, TextSettings
 from edgewise.core.quantity import Quantity, Unknown
-from edgewise.core.recipe import RunConfig
+from edgewise.core.recipe import Recipe, RunConfig
 from edgewise.core.units import mib
 from edgewise.device import DeviceProfile
 from edgewise.models.architecture import ModelShape
@@ -23,6 +23,7 @@ from edgewise.planner import Plan, Verdict, make_plan
 from edgewise.qualify import SmokeReport, smoke
 from edgewise.runtimes import registry
 from edgewise.runtimes.reports import Footprint
+from edgewise.runtimes.stepped import refuse_parallel
 from edgewise.store import trees
 from edgewise.workflow import candidate_setup, planning
 from edgewise.workflow.checkpoints import (
@@ -34,6 +35,7 @@ from edgewise.workflow.checkpoints import (
 )
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.deployment import make_bundle, make_deployment
+from edgewise.workflow.draft_setup import Draft, fetch_draft, require_place
 from edgewise.workflow.probing import known_or_measured_device
 from edgewise.workflow.up_report import UpReport, UpRequest
 
@@ -60,9 +62,15 @@ class _BringUp:
         self._request = request
         self._evidence: dict[str, str] = {}
         self._peak: Quantity | None = None
+        self._draft: Draft | None = None
 
     def run(self) -> UpReport:
-        registry.adapter(self._request.runtime)  # a wrong name is said before minutes of measuring
+        # What cannot be is said before minutes of measuring.
+        adapter = registry.adapter(self._request.runtime)
+        wanted = RunConfig(parallel=self._request.parallel)
+        refuse_parallel(adapter.name, wanted, getattr(adapter, "parallel_max", 1))
+        if self._request.draft is not None:
+            require_place(self._request.runtime, self._request.parallel)
         profile = self._probe()
         if (refused := self._plan_ahead(profile)) is not None:
             return refused
@@ -72,6 +80,7 @@ class _BringUp:
         description = describe(trees.path_of(self._context.home, checkpoint.sha256))
         text = text_settings(description, template=self._request.template)
         self._warn(description)
+        self._draft = self._fetch_draft(checkpoint, description)
         self._capabilities = candidate_setup.require_runtime(self._request.runtime)
         plan = self._plan(profile, checkpoint, description, checkpoint.sha256)
         report = UpReport(status="ready", checkpoint=checkpoint, plan=plan)
@@ -89,10 +98,18 @@ class _BringUp:
         text: TextSettings,
     ) -> UpReport:
         assert report.plan is not None
-        receipt = self._build(checkpoint, report.plan.run_config.threads)
+        threads = report.plan.run_config.threads
+        receipt = self._build(checkpoint, self._request.recipe, threads)
+        report = msgspec.structs.replace(report, receipt=receipt)
         artifact = trees.path_of(self._context.home, receipt.sha256)
         built = candidate_setup.as_built(description, receipt, artifact)
-        if not receipt.copied:
+        copied = receipt.copied
+        if self._draft is not None:
+            made = self._build(self._draft.checkpoint, self._request.draft_recipe, threads, "draft")
+            self._draft = self._draft.built(self._context, made, model=receipt)
+            report = msgspec.structs.replace(report, draft_receipt=made)
+            copied = copied and made.copied
+        if not copied:
             # Other weights than the checkpoint's: what was planned so far was its, not theirs.
             plan = self._plan(profile, checkpoint, built, receipt.sha256)
             report = msgspec.structs.replace(report, plan=plan)
@@ -105,7 +122,8 @@ class _BringUp:
             tuning = self._tune(profile, receipt, config)
             config = tuning.chosen
         self._say("qualify", "start", f"smoke test with {_words(config)}")
-        checked = smoke(self._request.runtime, artifact, config)
+        beside = None if self._draft is None else self._draft.artifact
+        checked = smoke(self._request.runtime, artifact, config, draft=beside)
         deployment = make_deployment(
             self._context.device,
             checkpoint=checkpoint,
@@ -115,8 +133,9 @@ class _BringUp:
             run_config=config,
             partition=checked.partition,
             runtime=checked.runtime,
+            draft=self._draft,
         )
-        report = msgspec.structs.replace(report, receipt=receipt, tuning=tuning, smoke=checked)
+        report = msgspec.structs.replace(report, tuning=tuning, smoke=checked)
         self._record("smoke", deployment.fingerprint, _with_passed(checked))
         if not checked.passed:
             return self._stopped(report, "not-qualified", checked.reasons)
@@ -133,6 +152,7 @@ class _BringUp:
             text=text,
             memory=plan.memory,
             evidence=tuple(self._evidence.values()),
+            draft=self._draft,
         )
         return self._activate(report, bundle)
 
@@ -142,6 +162,17 @@ class _BringUp:
         )
         self._evidence["device"] = digest
         return profile
+
+    def _fetch_draft(self, checkpoint: Checkpoint, description: Description) -> Draft | None:
+        if self._request.draft is None:
+            return None
+        return fetch_draft(
+            self._context,
+            self._request.draft,
+            model=checkpoint.reference,
+            description=description,
+            offline=self._request.offline,
+        )
 
     def _plan_ahead(self, profile: DeviceProfile) -> UpReport | None:
         """Refuse before a download what declared sizes already rule out."""
@@ -170,8 +201,11 @@ class _BringUp:
             context_length=self._request.context_length,
             kv_type=candidate_setup.kv_type_of(self._capabilities, self._request.kv_type),
             runtime=self._request.runtime,
+            parallel=self._request.parallel,
         )
-        self._say("plan", "start", f"context {request.context_length}, KV {request.kv_type}")
+        times = f"{request.parallel} times " if request.parallel > 1 else ""
+        words = f"{times}context {request.context_length}, KV {request.kv_type}"
+        self._say("plan", "start", words)
         config = planning.default_run_config(self._context, request, description)
         plan = self._plan_with(config, profile, checkpoint, description)
         self._record("plan", subject, plan)
@@ -192,7 +226,11 @@ class _BringUp:
         request = planning.PlanRequest(model=self._request.model)
         return make_plan(
             planning.candidate(
-                description, config, facts, app_bytes=planning.app_share(request, here=True)
+                description,
+                config,
+                facts,
+                app_bytes=planning.app_share(request, here=True),
+                draft=None if self._draft is None else self._draft.candidate,
             ),
             planning.device_tier(profile, huge_pages=config.huge_pages),
             self._footprint,
@@ -213,9 +251,12 @@ class _BringUp:
         )
         return True
 
-    def _build(self, checkpoint: Checkpoint, threads: int) -> BuildReceipt:
-        recipe, budget = self._request.recipe, self._context.device.memory.budget_bytes
-        self._say("build", "start", f"recipe {recipe.name} for {self._request.runtime}")
+    def _build(
+        self, checkpoint: Checkpoint, recipe: Recipe, threads: int, which: str = ""
+    ) -> BuildReceipt:
+        budget = self._context.device.memory.budget_bytes
+        words = f"recipe {recipe.name} for {self._request.runtime}"
+        self._say("build", "start", f"{which} model, {words}" if which else words)
         receipt = build(
             self._context.home,
             checkpoint.identity,
@@ -224,7 +265,7 @@ class _BringUp:
             threads=threads,
             memory_limit_bytes=None if isinstance(budget, Unknown) else int(budget.number),
         )
-        self._record("build", receipt.sha256, receipt)
+        self._record("build", receipt.sha256, receipt, which=which)
         if receipt.double_quantised:
             self._say("build", "note", "the source was quantised already: quality suffers twice")
         for deviation in receipt.deviations[:8]:
@@ -280,11 +321,8 @@ class _BringUp:
             if tuning.contended and not profile.contention.contended:
                 return None  # the device is quiet now: measure anew
             chosen = tuning.chosen
-            if (chosen.context_length, chosen.kv_type, chosen.batch_tokens) == (
-                base.context_length,
-                base.kv_type,
-                base.batch_tokens,
-            ):
+            kept = ("context_length", "kv_type", "batch_tokens", "parallel")
+            if all(getattr(chosen, name) == getattr(base, name) for name in kept):
                 self._evidence["tuning"] = digest
                 return tuning
         return None
@@ -316,9 +354,10 @@ class _BringUp:
         for code in description.tokenizer.warnings:
             self._say("fetch", "note", f"tokenizer: {code}")
 
-    def _record(self, kind: str, subject: str, figures: object) -> None:
+    def _record(self, kind: str, subject: str, figures: object, *, which: str = "") -> None:
         cites = tuple(self._evidence.values())
-        self._evidence[kind] = self._context.record(kind, subject, figures, cites=cites)
+        name = f"{which}-{kind}" if which else kind
+        self._evidence[name] = self._context.record(kind, subject, figures, cites=cites)
 
     def _say(self, stage: str, status: str, message: str) -> None:
         self._context.report(Step(stage=stage, status=status, message=message))

@@ -27,6 +27,9 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         offline: Use no network.
         measure_again: Probe and tune anew, even where evidence exists.
         runtime: Runtime to build for.
+        parallel: Requests that are answered at once.
+        draft: Reference of a draft model that guesses tokens ahead, or ``None`` for none.
+        draft_recipe: What the draft model's weights become.
     """
 
     model: str | None = None
@@ -37,6 +40,9 @@ class UpRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     offline: bool = False
     measure_again: bool = False
     runtime: str = planning.DEFAULT_RUNTIME
+    parallel: int = 1
+    draft: str | None = None
+    draft_recipe: Recipe = Recipe(name="as-shipped")
 
 
 class UpReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +57,7 @@ class UpReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         checkpoint: What was fetched.
         plan: The plan for this device.
         receipt: How the artifact was built.
+        draft_receipt: How the draft model's was, where there is one.
         tuning: How the run configuration was chosen.
         smoke: The smoke qualification.
         evidence: Digests of all evidence taken or reused, by kind.
@@ -63,6 +70,7 @@ class UpReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     checkpoint: Checkpoint | None = None
     plan: Plan | None = None
     receipt: BuildReceipt | None = None
+    draft_receipt: BuildReceipt | None = None
     tuning: Tuning | None = None
     smoke: SmokeReport | None = None
     evidence: dict[str, str] = {}

@@ -150,7 +150,6 @@ def test_help_is_quick() -> None:
         ["run", "--nosuch"],
         ["run", "a", "b"],
         ["run", "Hello", "--max-tokens", "many"],
-        ["run", "Hello", "--data-class", "secret"],
         ["plan", "--kv", "q3"],
         ["diff"],
         ["evidence", "show"],

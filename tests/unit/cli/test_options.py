@@ -139,6 +139,7 @@ def test_every_option_arrives() -> None:
         "stop": ["a", "b"],
         "deadline": 1.5,
         "data_class": "public",
+        "task": "summary",
         "context_policy": "sliding-window",
         "no_speculation": True,
     }
@@ -150,6 +151,7 @@ def test_every_option_arrives() -> None:
         stop=("a", "b"),
         deadline_s=1.5,
         data_class=DataClass.PUBLIC,
+        task="summary",
         context_policy=ContextPolicy.SLIDING_WINDOW,
         speculate=False,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import time
 from pathlib import Path
 
@@ -82,3 +84,39 @@ def test_errors_come_through(ready_home: Path) -> None:
                     pass
 
     asyncio.run(talk())
+
+
+def test_the_memory_is_handed_back_and_the_conversation_goes_on(
+    ready_home: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "own"
+    shutil.copytree(ready_home, home, copy_function=os.link)
+
+    async def talk() -> None:
+        async with edgewise.open_async(home=home, state_disk_bytes=64 << 20) as chat:
+            first = await chat.ask("Name a fruit, and say where it grows.", max_tokens=24)
+            assert isinstance(first, Completed)
+            released = await chat.release(budget_s=20)
+            assert isinstance(released, edgewise.Released)
+            assert released.state_kept
+            assert await chat.warm() > 0
+            second = await chat.ask("And another one.", max_tokens=4)
+            assert isinstance(second, Completed)
+            assert first.tokens.prompt is not None
+            assert second.tokens.reused > first.tokens.prompt
+            task = asyncio.create_task(chat.ask(STORY, max_tokens=1500))
+            await asyncio.sleep(0.3)
+            with pytest.raises(InputError) as caught:
+                await chat.release()
+            assert caught.value.code == "session-busy"
+            task.cancel()
+            await asyncio.wait({task})
+            assert (await chat.release()).resident_bytes.number > 0
+
+    asyncio.run(talk())
+
+
+def test_a_negative_quota_is_refused(ready_home: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        edgewise.open(home=ready_home, state_disk_bytes=-1)
+    assert caught.value.code == "size-invalid"

@@ -146,3 +146,43 @@ def test_the_python_interface(tiny: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         edgewise.plan(str(tiny), tier="laptop", kv_type="q4")
     assert caught.value.code == "kv-type-unknown"
+    with pytest.raises(UnsupportedError) as refused:
+        edgewise.plan(str(tiny), tier="laptop", kv_type="fp8")
+    assert refused.value.code == "kv-type-unsupported"
+    assert refused.value.hint == "it has: f16, q8_0, q4_0"
+
+
+def test_a_draft_with_another_vocabulary_is_refused_with_both_names(
+    context: Context, tiny: Path, tmp_path: Path
+) -> None:
+    other = tiny_gguf(tmp_path / "other.gguf", metadata={"tokenizer.ggml.pre": "gpt-2"})
+    with pytest.raises(InputError, match="draft-vocabulary") as caught:
+        plan_model(context, request(tiny, draft=str(other)))
+    assert "other.gguf" in caught.value.message
+    assert "tiny.gguf" in caught.value.message
+    assert len(set(map(str, caught.value.context.values()))) == 4
+
+
+def test_a_draft_no_smaller_than_the_model_is_refused(context: Context, tiny: Path) -> None:
+    with pytest.raises(InputError, match="draft-too-large"):
+        plan_model(context, request(tiny, draft=str(tiny)))
+
+
+def test_a_draft_that_is_no_model_is_refused(context: Context, tiny: Path, tmp_path: Path) -> None:
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(tiny.read_bytes()[:200])
+    with pytest.raises(IntegrityError):
+        plan_model(context, request(tiny, draft=str(cut)))
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [({"runtime": "openvino"}, "openvino"), ({"parallel": 2}, "one request at a time")],
+    ids=["runtime", "parallel"],
+)
+def test_where_there_is_no_place_for_a_draft(
+    context: Context, tiny: Path, fields: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(UnsupportedError, match="draft-unsupported") as caught:
+        plan_model(context, request(tiny, draft=str(tiny), **fields))
+    assert words in caught.value.message

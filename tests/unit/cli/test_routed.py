@@ -1,0 +1,73 @@
+"""The question of consent on a terminal: answered, refused, or read in whole first."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from edgewise.cli.routed import _agreed
+from edgewise.route.consent import (
+    ConsentLedger,
+    ConsentPrompt,
+    ConsentScope,
+    SentField,
+    consent_prompt,
+)
+from edgewise.route.destinations import Basis, Destination
+from edgewise.store import Home
+from edgewise.workflow.context import Context
+
+CAVEATS = ("strangers are not found", "a second thing is not found", "nor is a third")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def question() -> ConsentPrompt:
+    place = Destination(name="acme", url="https://a.example/v1", model="m", basis=Basis.CONSENT)
+    scope = ConsentScope(feature="f", data_class="personal", destination="acme", purpose="help")
+    sent = (SentField(name="messages", characters=7),)
+    return consent_prompt(
+        scope, place, reasons=("it is long",), benefit="help", sent=sent, caveats=CAVEATS
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed", "shown"),
+    [
+        ("once\n", True, False),
+        ("no\n", False, False),
+        ("details\nonce\n", True, True),
+        ("perhaps\ndetails\nno\n", False, True),
+    ],
+)
+def test_details_are_shown_when_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, agreed: bool, shown: bool
+) -> None:
+    err = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(typed))
+    monkeypatch.setattr(sys, "stderr", err)
+    context = Context(Home(tmp_path / "home"))
+    assert _agreed(context, question()) is agreed
+    said = err.getvalue()
+    assert CAVEATS[0] in said
+    assert (CAVEATS[1] in said) is shown
+    (entry,) = ConsentLedger(context.home).entries()
+    assert entry.kind == ("grant" if agreed else "deny")
+
+
+def test_off_a_terminal_all_of_it_is_shown_and_nothing_is_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("once\n"))
+    context = Context(Home(tmp_path / "home"))
+    assert not _agreed(context, question())
+    said = capsys.readouterr().err
+    assert all(caveat in said for caveat in CAVEATS)
+    assert "edgewise consent grant" in said
+    assert ConsentLedger(context.home).entries() == ()
