@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from edgewise.core.recipe import LoadMode, RunConfig
 from edgewise.errors import EdgewiseError
@@ -20,8 +21,20 @@ from edgewise.workflow.opening import open_session
 from edgewise.workflow.up import bring_up
 from edgewise.workflow.up_report import UpRequest
 
+# A loaded machine is slow, not wrong: no time limit per example.
+settings.register_profile("edgewise", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("edgewise")
+
 CACHE = Path(__file__).parents[1] / ".cache" / "test-home"
 SMOLLM2, GEMMA = "smollm2-135m-instruct", "gemma-3-270m"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the figures that tests record as ``shown``, from whichever process ran them."""
+    for report in terminalreporter.getreports("passed"):
+        for name, text in report.user_properties:
+            if name == "shown" and report.when == "call":
+                terminalreporter.write_line(str(text))
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import edgewise
 from tests.docs.pages import DOCS, examples
 
 FLAGS = doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
@@ -28,16 +29,39 @@ def test_examples_without_a_model(page: str) -> None:
     run(page, examples(DOCS / page, with_model=False), {})
 
 
+@pytest.fixture
+def home(ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    copy = tmp_path / "copy"  # `up` writes, and the fixture is everybody's
+    shutil.copytree(ready_home, copy)
+    monkeypatch.setenv("EDGEWISE_HOME", str(copy))
+    return copy
+
+
 @pytest.mark.model
 @pytest.mark.slow
-def test_examples_with_a_model(
-    ready_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    home = tmp_path / "copy"  # `up` writes, and the fixture is everybody's
-    shutil.copytree(ready_home, home)
-    monkeypatch.setenv("EDGEWISE_HOME", str(home))
+@pytest.mark.usefixtures("home")
+def test_examples_with_a_model(tmp_path: Path) -> None:
     text = examples(DOCS / "python.md", with_model=True)
     assert "edgewise.up(offline=True)" in text
     # One example shows a home in which nothing is set up.
     text = text.replace("...     edgewise.open()\n", "...     edgewise.open(home=EMPTY)\n")
     run("python.md", text, {"EMPTY": tmp_path / "nothing"})
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("page", ["memory.md", "structured-output.md"])
+def test_examples_of_a_page_with_a_model(page: str) -> None:
+    run(page, examples(DOCS / page, with_model=True), {})
+
+
+@pytest.mark.model
+@pytest.mark.slow
+@pytest.mark.usefixtures("home")
+@pytest.mark.parametrize("page", ["tools.md", "context.md", "speed.md", "routing.md"])
+def test_scripts_with_a_model(page: str) -> None:
+    names: dict[str, Any] = {}
+    exec(compile(examples(DOCS / page, with_model=True), page, "exec"), names)
+    if page != "speed.md":  # whose script asks nothing
+        assert isinstance(names["outcome"], edgewise.Completed)

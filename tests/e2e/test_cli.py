@@ -41,8 +41,8 @@ def test_run_puts_the_text_on_stdout_and_the_rest_on_stderr(edgewise: Call) -> N
     result = edgewise("run", "Say hello.", "--max-tokens", "8")
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith(b"\n")
-    assert b"local by local-default-1" not in result.stdout
-    assert b"local by local-default-1" in result.stderr
+    assert b"local by local-default-2" not in result.stdout
+    assert b"local by local-default-2" in result.stderr
     assert b"tok/s" in result.stderr
     assert b"cut at the limit of 8 tokens" in result.stderr
 

@@ -18,7 +18,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.serve.fakes import FakeSession, serving
+from tests.unit.route.cloud.servers import Authority
+from tests.unit.serve.fakes import FakeSession, Served, serving
+from tests.unit.serve.routed import routed
 
 from edgewise.serve.limits import Limits
 
@@ -26,26 +28,43 @@ OFF = "positive_data_acceptance,unsupported_method"
 EXAMPLES = 25
 
 
+LIMITS = Limits(queue_max=1000, queue_per_client_max=1000, grace_s=0.2)
+ALL = "examples,coverage,fuzzing,stateful"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("token", "phases"),
-    [(None, "examples,coverage,fuzzing,stateful"), ("correct-horse-battery", "examples,fuzzing")],
+    ("token", "phases"), [(None, ALL), ("correct-horse-battery", "examples,fuzzing")]
 )
 def test_the_server_keeps_to_its_document(token: str | None, phases: str, tmp_path: Path) -> None:
-    session = FakeSession()
-    limits = Limits(queue_max=1000, queue_per_client_max=1000, grace_s=0.2)
-    with serving(session, token=token, limits=limits) as served:
-        command = [
-            *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json"),
-            *("--checks", "all", "--exclude-checks", OFF),
-            *("--max-examples", str(EXAMPLES), "--seed", "7", "--generation-database", "none"),
-            *("--no-color", "--continue-on-failure", "--phases", phases),
-        ]
-        if token is not None:
-            command += ["--header", f"Authorization: Bearer {token}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-        assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
-        assert "internal error" not in "\n".join(served.lines)
-        for route in ("chat/completions", "completions", "responses"):
-            taken = [line for line in served.lines if line.startswith(f"POST /v1/{route} 200")]
-            assert taken or phases != "examples,coverage,fuzzing,stateful", route
+    with serving(FakeSession(), token=token, limits=LIMITS) as served:
+        try_all(served, tmp_path, token, phases)
+
+
+@pytest.mark.slow
+def test_a_server_under_a_policy_does_too(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    with routed(tmp_path / "home", authority, able=True, serve={"limits": LIMITS}) as place:
+        try_all(place.served, tmp_path, None, ALL)
+        lines = place.served.lines
+        assert [line for line in lines if line.startswith("GET /edgewise/v1/consent 200")]
+        assert [line for line in lines if line.startswith("POST /edgewise/v1/consent/{id} 404")]
+        assert place.far.connections == 0
+        assert place.decisions() == []
+
+
+def try_all(served: Served, folder: Path, token: str | None, phases: str) -> None:
+    command = [
+        *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/openapi.json"),
+        *("--checks", "all", "--exclude-checks", OFF),
+        *("--max-examples", str(EXAMPLES), "--seed", "7", "--generation-database", "none"),
+        *("--no-color", "--continue-on-failure", "--phases", phases),
+    ]
+    if token is not None:
+        command += ["--header", f"Authorization: Bearer {token}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-8000:]
+    assert "internal error" not in "\n".join(served.lines)
+    for route in ("chat/completions", "completions", "responses"):
+        taken = [line for line in served.lines if line.startswith(f"POST /v1/{route} 200")]
+        assert taken or phases != ALL, route
