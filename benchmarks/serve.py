@@ -1,6 +1,6 @@
 """Run ``benchmarks/serve.toml``: what the server costs, and how it treats many clients.
 
-Usage: python -m benchmarks.serve [--load-s SECONDS]
+Usage: python -m benchmarks.serve [--load-s SECONDS] [--only overhead]
 
 Keep the machine quiet.
 """
@@ -12,6 +12,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.setup import read_scenario, ready_context, spread, write_results
+from benchmarks.setup import read_results, read_scenario, ready_context, spread, write_results
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.session import Session
@@ -36,16 +37,18 @@ def main() -> None:
     """Measure and write the results; fail when a request did."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--load-s", type=float)
+    parser.add_argument("--only", choices=["overhead"], help="What is known of the rest stays.")
     options = parser.parse_args()
     scenario = read_scenario("serve")
     scenario["load_s"] = options.load_s or scenario["load_s"]
     with ready_context(scenario) as context:
         with served(str(context.home.root)) as (process, url), open_session(context) as session:
-            found = {
-                "overhead": overhead(session, url, scenario),
-                "cancel": cancels(url, scenario),
-                "load": asyncio.run(load(process, url, scenario)),
-            }
+            found = {"overhead": overhead(session, url, scenario)}
+            if options.only is None:
+                found["cancel"] = cancels(url, scenario)
+                found["load"] = asyncio.run(load(process, url, scenario))
+            else:
+                found = read_results("serve") | found
             found["fingerprint"] = session.bundle.fingerprint
         found["device"] = context.device.digest
     write_results("serve", found, scenario)
@@ -55,11 +58,11 @@ def main() -> None:
 
 
 @contextmanager
-def served(home: str) -> Iterator[tuple[psutil.Process, str]]:
+def served(home: str, *arguments: str) -> Iterator[tuple[psutil.Process, str]]:
     """Give a running server's process and address."""
     command = [sys.executable, "-m", "edgewise.cli", "serve", "--port", "0", "--json"]
     process = subprocess.Popen(
-        [*command, "--prefix-memory", "0"],
+        [*command, "--prefix-memory", "0", *arguments],
         env={**os.environ, "EDGEWISE_HOME": home},
         stdout=subprocess.PIPE,
         text=True,
@@ -79,8 +82,12 @@ def overhead(session: Session, url: str, scenario: dict[str, Any]) -> dict[str, 
     decode: dict[str, list[float]] = {"session": [], "server": []}
     with httpx.Client(base_url=url, timeout=_TIMEOUT_S) as client:
         for number in range(scenario["pairs"] + 1):
-            by_session = from_session(session, scenario)
-            by_server = from_server(client, scenario)
+            if number % 2:  # neither is always the one that comes after the other
+                by_server = from_server(client, scenario)
+                by_session = from_session(session, scenario)
+            else:
+                by_session = from_session(session, scenario)
+                by_server = from_server(client, scenario)
             if number:  # the first of each is cold
                 for name, (first, rest) in (("session", by_session), ("server", by_server)):
                     ttft[name].append(first)
@@ -131,23 +138,54 @@ def body(scenario: dict[str, Any]) -> dict[str, Any]:
 
 
 def cancels(url: str, scenario: dict[str, Any]) -> dict[str, Any]:
-    """Return how much later a request is answered when another one was broken off just before."""
-    long = {**scenario, "max_tokens": 1500}
-    after: list[float] = []
-    alone: list[float] = []
+    """Return how much later a request is answered when another was broken off just before.
+
+    ``freed_ms`` is the difference of the medians: how long the engine went on with what nobody
+    wanted any more.
+    """
+    short, found = {**scenario, "max_tokens": 1}, {}
     with httpx.Client(base_url=url, timeout=_TIMEOUT_S) as client:
-        for _ in range(scenario["cancels"]):
-            alone.append(from_server(client, {**scenario, "max_tokens": 1})[0])
-            with (
-                httpx.Client(base_url=url, timeout=_TIMEOUT_S) as leaving,
-                leaving.stream("POST", "/v1/chat/completions", json=body(long)) as reply,
-            ):
-                lines = reply.iter_lines()
-                for _line in range(12):
-                    next(lines)
-            after.append(from_server(client, {**scenario, "max_tokens": 1})[0])
-    freed = statistics.median(after) - statistics.median(alone)
-    return {"ttft_alone_ms": spread(alone), "ttft_after_ms": spread(after), "freed_ms": freed}
+        for phase, leave in (("decode", leave_in_decode), ("prefill", leave_in_prefill)):
+            alone: list[float] = []
+            after: list[float] = []
+            for number in range(scenario["cancels"]):
+                # Either time the cache holds something else, so that as much is evaluated.
+                from_server(client, {**short, "prompt": f"Number {number}, and something else."})
+                alone.append(from_server(client, short)[0])
+                leave(url, scenario, number)
+                after.append(from_server(client, short)[0])
+            found[phase] = {
+                "ttft_alone_ms": spread(alone),
+                "ttft_after_ms": spread(after),
+                "freed_ms": statistics.median(after) - statistics.median(alone),
+            }
+    return found
+
+
+def leave_in_decode(url: str, scenario: dict[str, Any], number: int) -> None:
+    """Ask for a long answer and go away after its first pieces."""
+    long = {**scenario, "prompt": f"Count from {number} to 5000.", "max_tokens": 1500}
+    with (
+        httpx.Client(base_url=url, timeout=_TIMEOUT_S) as leaving,
+        leaving.stream("POST", "/v1/chat/completions", json=body(long)) as reply,
+    ):
+        lines = reply.iter_lines()
+        for _ in range(12):
+            next(lines)
+
+
+def leave_in_prefill(url: str, scenario: dict[str, Any], number: int) -> None:
+    """Ask with a long prompt and go away while it is evaluated."""
+    words = " ".join(f"{number * 31 + n} apples" for n in range(300))
+    asked = json.dumps(body({**scenario, "prompt": words, "max_tokens": 1})).encode()
+    address = httpx.URL(url)
+    with socket.create_connection((address.host, address.port or 80)) as leaving:
+        head = (
+            f"POST /v1/chat/completions HTTP/1.1\r\nHost: {address.host}:{address.port}\r\n"
+            f"Content-Type: application/json\r\nContent-Length: {len(asked)}\r\n\r\n"
+        )
+        leaving.sendall(head.encode() + asked)
+        time.sleep(scenario["prefill_s"])
 
 
 async def load(process: psutil.Process, url: str, scenario: dict[str, Any]) -> dict[str, Any]:

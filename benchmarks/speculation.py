@@ -1,6 +1,6 @@
 """Run ``benchmarks/speculation.toml``: what guessing ahead gains, and that it changes nothing.
 
-Usage: EDGEWISE_EVAL_DATA=... python -m benchmarks.speculation [--prompts N]
+Usage: EDGEWISE_EVAL_DATA=... python -m benchmarks.speculation [--prompts N] [--setup NAME]
 
 Keep the machine quiet. Exits with an error when a text differs.
 """
@@ -10,35 +10,48 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.setup import read_scenario, ready_context, spread, write_results
+from benchmarks.setup import read_results, read_scenario, ready_context, spread, write_results
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.session import Session
 from edgewise.workflow.opening import open_session
 
 _CHARACTERS = (300, 1200)
+_COUNTS = ("guessed", "accepted", "steps", "drafted")
 
 
 def main() -> None:
     """Compare, write the results, and fail when an answer differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--prompts", type=int)
+    parser.add_argument("--setup", action="append", help="Only this one; what is known stays.")
     options = parser.parse_args()
     scenario = read_scenario("speculation")
     scenario["prompts"] = options.prompts or scenario["prompts"]
+    found = {} if options.setup is None else read_results("speculation").get("setups", {})
+    for setup in scenario["setups"]:
+        if options.setup is None or setup["name"] in options.setup:
+            found[setup["name"]] = measured(scenario | setup)
+    write_results("speculation", {"setups": found}, scenario)
+    different = [prompt for each in found.values() for prompt in each["different"]]
+    if different:
+        sys.exit(f"{len(different)} answers differ: {different[:3]}")
+
+
+def measured(scenario: dict[str, Any]) -> dict[str, Any]:
+    """Return what one setup comes to."""
     with ready_context(scenario) as context:
         with open_session(context) as session:
             found = run(session, scenario)
             found["fingerprint"] = session.bundle.fingerprint
         found["device"] = context.device.digest
-    write_results("speculation", found, scenario)
-    if found["different"]:
-        sys.exit(f"{len(found['different'])} answers differ: {found['different'][:3]}")
+    return found
 
 
 def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
@@ -47,7 +60,7 @@ def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
     tasks: dict[str, Any] = {}
     different: list[str] = []
     for task in scenario["tasks"]:
-        prompts = [f"{task['instruction']}\n\n{text}" for text in texts(task["source"], each)]
+        prompts = [prompt(task, text) for text in texts(task["source"], each)]
         pairs = [pair(session, prompt, scenario["max_tokens"]) for prompt in prompts]
         different += [p for p, (on, off) in zip(prompts, pairs, strict=True) if on.text != off.text]
         timed = prompts[: scenario["timed_prompts"]] * (scenario["rounds"] - 1)
@@ -57,14 +70,14 @@ def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
     return {"tasks": tasks, "different": different, "compared": each * len(scenario["tasks"])}
 
 
-def pair(session: Session, prompt: str, max_tokens: int) -> tuple[Completed, Completed]:
+def pair(session: Session, question: str, max_tokens: int) -> tuple[Completed, Completed]:
     """Return the answers with and without guessing, one after the other."""
     answers = []
     # Once ahead, so that both begin with the same reused prompt.
-    session.ask(Request(messages=(Message(role="user", content=prompt),), max_tokens=1))
+    session.ask(Request(messages=(Message(role="user", content=question),), max_tokens=1))
     for speculate in (True, False):
         request = Request(
-            messages=(Message(role="user", content=prompt),),
+            messages=(Message(role="user", content=question),),
             max_tokens=max_tokens,
             speculate=speculate,
         )
@@ -88,7 +101,19 @@ def figures(pairs: list[tuple[Completed, Completed]]) -> dict[str, Any]:
         "decode_tok_s_off": spread([rate(off) for _, off in timed]),
         "guessed": guessed,
         "accepted": accepted,
+        "sources": by_source([on for on, _ in pairs]),
     }
+
+
+def by_source(answers: list[Completed]) -> dict[str, dict[str, int]]:
+    """Return what became of guesses by where they came from."""
+    found: dict[str, dict[str, int]] = {}
+    for answer in answers:
+        for source in answer.speculation.sources if answer.speculation else ():
+            counts = found.setdefault(source.source, dict.fromkeys(_COUNTS, 0))
+            for name in _COUNTS:
+                counts[name] += getattr(source, name)
+    return found
 
 
 def rate(outcome: Completed) -> float:
@@ -100,7 +125,7 @@ def texts(source: str, count: int) -> Iterator[str]:
     """Yield texts of middling length from a public evaluation set."""
     folder = os.environ.get("EDGEWISE_EVAL_DATA")
     if not folder:
-        sys.exit("EDGEWISE_EVAL_DATA names no folder with wikitext2, humaneval and gsm8k")
+        sys.exit("EDGEWISE_EVAL_DATA names no folder with wikitext2 and gsm8k")
     shortest, longest = _CHARACTERS
     given = 0
     for text in _pool(Path(folder), source):
@@ -114,13 +139,33 @@ def texts(source: str, count: int) -> Iterator[str]:
 def _pool(folder: Path, source: str) -> Iterator[str]:
     if source == "wikitext2":
         for line in (folder / source / "test.txt").read_text("utf-8").splitlines():
-            if line.strip() and not line.strip().startswith("="):
-                yield line.strip()
+            if line.strip() and not line.strip().startswith("=") and "<unk>" not in line:
+                yield as_written(line.strip())
         return
-    field = {"humaneval": "prompt", "gsm8k": "question"}[source]
     for path in sorted((folder / source).glob("*.jsonl")):
         for line in path.read_text("utf-8").splitlines():
-            yield json.loads(line)[field]
+            yield json.loads(line)["question"]
+
+
+def prompt(task: dict[str, Any], text: str) -> str:
+    """Return what is asked of a text."""
+    return f"{task['instruction']}\n\n{mistyped(text) if task.get('typo') else text}"
+
+
+def mistyped(text: str) -> str:
+    """Return a text with two letters of a word in its middle swapped."""
+    words = text.split(" ")
+    at = next(i for i in range(len(words) // 2, len(words)) if len(words[i]) > 4)
+    word = words[at]
+    words[at] = word[0] + word[2] + word[1] + word[3:]
+    return " ".join(words)
+
+
+def as_written(text: str) -> str:
+    """Return a line of WikiText without the spaces that its tokenisation put in."""
+    text = re.sub(r" @(.)@ ", r"\1", text)
+    text = re.sub(r" ([,.;:!?)%]|'s\b|n't\b)", r"\1", text)
+    return re.sub(r'" ([^"]*) "', r'"\1"', re.sub(r"\( ", "(", text))
 
 
 if __name__ == "__main__":
