@@ -1,6 +1,8 @@
 # Two commands do everything: `make run` and `make test`. Each sets up what it needs first.
 PYTHON ?= python3
 BIN := .venv/bin
+# Test processes at once. Each loads models of its own; 0 runs all in one.
+WORKERS ?= 2
 
 .PHONY: run test check docs bench compare clean
 
@@ -10,7 +12,7 @@ run:  ## set up, bring a model up on this device, answer a prompt (then chat, on
 
 test:  ## set up and run the tests
 	@$(PYTHON) tools/setup_environment.py test
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 check:  ## lint, format, types, architecture, docs (after `make test`)
 	$(BIN)/ruff check .

@@ -3,10 +3,11 @@
 Usage: python3 tools/setup_environment.py [run|test]
 
 ``run`` installs what ``edgewise up`` needs. ``test`` adds the test, lint and docs groups, the two
-registry models that the tests read, and every runtime in an environment of its own (about 10 GiB
-in ``.cache/runtimes``; a runtime without wheels for this platform is left out, and its tests say
-so). Both are safe to repeat and then take seconds: stamps hold the digest of what was asked for.
-Only the standard library is used here.
+registry models that the tests read, the JavaScript clients that try the local API, and every
+runtime in an environment of its own (about 10 GiB in ``.cache/runtimes``). What is not to be had
+here, such as a runtime without wheels for this platform, is left out, and its tests say so. Both
+are safe to repeat and then take seconds: stamps hold the digest of what was asked for. Only the
+standard library is used here.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-TRIM = ROOT / "native" / "llamacpp-trim.cmake"
+NATIVE = ROOT / "native" / "llamacpp.cmake"
 LEAST_PYTHON = (3, 11)
 TEST_MODELS = ("smollm2-135m-instruct", "gemma-3-270m")
 TEST_CACHE = ROOT / ".cache" / "test-home"
 TEST_RUNTIMES = ROOT / ".cache" / "runtimes"
+CLIENTS = ROOT / "tests" / "e2e" / "clients" / "node"
+TEST_CLIENTS = ROOT / ".cache" / "clients"
 # One name for each environment; the other runtimes share these.
 RUNTIMES = (
     "transformers",
@@ -99,7 +102,9 @@ def fresh(kind: str) -> tuple[Path, str]:
     """Return the stamp file of a kind of setup, and what it must hold to be up to date."""
     digest = hashlib.sha256(kind.encode())
     locks = sorted((ROOT / "src").glob("edgewise/runtimes/*/lock.txt")) if kind == "test" else []
-    for path in (ROOT / "pyproject.toml", TRIM, Path(__file__), *locks):
+    if kind == "test":
+        locks.append(CLIENTS / "package-lock.json")
+    for path in (ROOT / "pyproject.toml", NATIVE, Path(__file__), *locks):
         digest.update(path.read_bytes())
     return VENV / f"setup-{kind}.stamp", digest.hexdigest()
 
@@ -111,13 +116,14 @@ def install(kind: str) -> None:
         say(".. setup     making .venv")
         venv.create(VENV, with_pip=True)
     run("a current pip", [*pip, "install", *quiet, "-U", "pip>=25.1"])
-    run("edgewise and its libraries", [*pip, "install", *quiet, "-e", str(ROOT)])
+    run("edgewise and its libraries", [*pip, "install", *quiet, "-e", f"{ROOT}[serve]"])
     run("a look whether it imports", [str(PYTHON), "-c", "import edgewise.workflow.up"])
-    arguments = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={TRIM.as_posix()} -DLLAVA_BUILD=OFF"
+    arguments = f"-DCMAKE_PROJECT_llama.cpp_INCLUDE={NATIVE.as_posix()} -DLLAVA_BUILD=OFF"
     theirs = os.environ.get("CMAKE_ARGS", "")
+    # Without pip's cache, which would give back what was built with other flags or elsewhere.
     run(
         "llama.cpp, built for this processor (about 2 minutes on 2 cores)",
-        [*pip, "install", *quiet, "-e", f"{ROOT}[llamacpp,serve]"],
+        [*pip, "install", *quiet, "--no-cache-dir", "-e", f"{ROOT}[llamacpp]"],
         CMAKE_ARGS=f"{arguments} {theirs}".strip(),
     )
     if kind == "test":
@@ -132,6 +138,22 @@ def fetch_test_models() -> None:
             [str(PYTHON), "-m", "edgewise.cli", "fetch", model],
             EDGEWISE_HOME=str(TEST_CACHE),
         )
+
+
+def install_test_clients() -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        say("-- setup     the clients in JavaScript: left out, npm is not on the search path")
+        return
+    TEST_CLIENTS.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(CLIENTS / name, TEST_CLIENTS)
+    # Versions and digests are the lock's; which registry, the user's own settings say.
+    run(
+        "the clients in JavaScript",
+        [npm, "ci", "--prefix", str(TEST_CLIENTS), "--ignore-scripts", "--no-audit", "--no-fund"],
+        may_end=range(1, 256),
+    )
 
 
 def install_test_runtimes() -> None:
@@ -157,6 +179,7 @@ def main() -> None:
     if kind == "test":
         fetch_test_models()
         if not fresh_enough:
+            install_test_clients()
             install_test_runtimes()
     stamp.write_text(wanted)
 
