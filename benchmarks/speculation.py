@@ -16,10 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks.setup import read_results, read_scenario, ready_context, spread, write_results
+from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import Completed
 from edgewise.core.request import Message, Request
 from edgewise.run.session import Session
+from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
 
 _CHARACTERS = (300, 1200)
@@ -45,13 +49,30 @@ def main() -> None:
 
 
 def measured(scenario: dict[str, Any]) -> dict[str, Any]:
-    """Return what one setup comes to."""
+    """Return what one setup comes to; the draft model's size and agreement, where it has one."""
     with ready_context(scenario) as context:
         with open_session(context) as session:
             found = run(session, scenario)
-            found["fingerprint"] = session.bundle.fingerprint
+            bundle = session.bundle
+            found["fingerprint"] = bundle.fingerprint
+        if bundle.deployment.draft is not None:
+            found["draft"] = drafted(context, bundle)
         found["device"] = context.device.digest
     return found
+
+
+def drafted(context: Context, bundle: Bundle) -> dict[str, Any]:
+    """Return what is known of a deployment's draft model before it guesses."""
+    draft = bundle.deployment.draft
+    assert draft is not None
+    smoke = context.evidence.latest(
+        kind="smoke", subject=bundle.fingerprint, device=context.device.digest
+    )
+    checks = smoke[1].figures["checks"] if smoke is not None else ()
+    return {
+        "artifact": msgspec.to_builtins(draft.artifact),
+        "agrees": next((one["figure"] for one in checks if one["name"] == "draft-agrees"), None),
+    }
 
 
 def run(session: Session, scenario: dict[str, Any]) -> dict[str, Any]:
@@ -105,14 +126,16 @@ def figures(pairs: list[tuple[Completed, Completed]]) -> dict[str, Any]:
     }
 
 
-def by_source(answers: list[Completed]) -> dict[str, dict[str, int]]:
-    """Return what became of guesses by where they came from."""
-    found: dict[str, dict[str, int]] = {}
+def by_source(answers: list[Completed]) -> dict[str, dict[str, Any]]:
+    """Return what became of guesses by where they came from, and why there were none or no more."""
+    found: dict[str, dict[str, Any]] = {}
     for answer in answers:
         for source in answer.speculation.sources if answer.speculation else ():
-            counts = found.setdefault(source.source, dict.fromkeys(_COUNTS, 0))
+            counts = found.setdefault(source.source, {**dict.fromkeys(_COUNTS, 0), "off": {}})
             for name in _COUNTS:
                 counts[name] += getattr(source, name)
+            if source.off:
+                counts["off"][source.off] = counts["off"].get(source.off, 0) + 1
     return found
 
 

@@ -16,6 +16,9 @@ import numpy as np
 
 from edgewise.core.recipe import KvType, LoadMode, Recipe, RunConfig
 from edgewise.errors import EdgewiseError
+from edgewise.qualify.draft_checks import agrees, changes_nothing
+from edgewise.run.messages import LoadParams
+from edgewise.run.pairing import load_draft
 from edgewise.runtimes.ik import adapter
 from edgewise.runtimes.protocol import CancelledError, Engine
 
@@ -194,6 +197,78 @@ def export(model: Path) -> dict[str, Any]:
     return made
 
 
+def draft(model: Path) -> dict[str, Any]:
+    """The model with itself in 4 bits as its draft, in one process, as a worker loads them."""
+    folder = Path(sys.argv[4]) / "draft"
+    folder.mkdir()
+    adapter.exporter().export(model, folder, Recipe(name="int4", weights="int4"), threads=1)
+    refused = code_of(lambda: _pair(model, folder, BASE))
+    engine, guesses = _pair(model, folder, CONFIGS["plain"])
+    try:
+        ids = engine.tokenize(TEXT, add_special=True, parse_special=False)
+        plain, likeliest = _greedy(engine, ids), _likeliest(engine, ids)
+        with_draft, accepted = _guessed(engine, guesses, ids, len(plain))
+        checks = agrees(guesses, ids, likeliest), changes_nothing(engine, guesses, ids)
+        return {
+            "refused": refused,
+            "same": with_draft == plain,
+            "accepted": accepted,
+            "checks": {one.name: [one.passed, one.figure.number] for one in checks},
+        }
+    finally:
+        guesses.close()
+        engine.close()
+
+
+def _pair(model: Path, folder: Path, config: RunConfig) -> tuple[Any, Any]:
+    params = LoadParams(runtime="ik", artifact=str(model), run_config=config, draft=str(folder))
+    engine = adapter.engine(model, config)
+    return engine, load_draft(adapter, engine, params)
+
+
+def _greedy(engine: Any, ids: list[int], tokens: int = 24) -> list[int]:
+    engine.rewind(0)
+    said = [int(np.argmax(engine.prefill(ids)))]
+    while len(said) < tokens:
+        said.append(int(np.argmax(engine.decode(said[-1]))))
+    return said
+
+
+def _likeliest(engine: Any, ids: list[int]) -> list[int]:
+    engine.rewind(0)
+    logits = engine.prefill(ids[:1])
+    found = []
+    for token in ids[1:]:
+        found.append(int(np.argmax(logits)))
+        logits = engine.decode(token)
+    return found
+
+
+def _guessed(engine: Any, guesses: Any, ids: list[int], tokens: int) -> tuple[list[int], int]:
+    """The same answer where the draft proposes three tokens and the model verifies them."""
+    engine.rewind(0)
+    said = [int(np.argmax(engine.prefill(ids)))]
+    accepted = 0
+    while len(said) < tokens:
+        proposed = _after(guesses, [*ids, *said])
+        base = engine.position
+        for row, token in zip(engine.verify([said[-1], *proposed]), [*proposed, None], strict=True):
+            said.append(int(np.argmax(row)))
+            if said[-1] != token:
+                break
+            accepted += 1
+        engine.rewind(min(base + len(proposed) + 1, len(ids) + len(said) - 1))
+    return said[:tokens], accepted
+
+
+def _after(guesses: Any, history: list[int]) -> list[int]:
+    guesses.rewind(0)
+    found = [int(np.argmax(guesses.prefill(history)))]
+    while len(found) < 3:
+        found.append(int(np.argmax(guesses.decode(found[-1]))))
+    return found
+
+
 def refuse(model: Path) -> dict[str, Any]:
     def run(**fields: Any) -> str:
         return code_of(lambda: adapter.engine(model, RunConfig(**fields)))
@@ -220,5 +295,6 @@ if __name__ == "__main__":
         "refuse": refuse,
         "capabilities": capabilities,
         "steps": steps,
+        "draft": draft,
     }
     print(json.dumps(scenes[sys.argv[2]](Path(sys.argv[3]))))  # noqa: T201

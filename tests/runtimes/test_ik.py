@@ -109,6 +109,16 @@ def test_long_steps_lose_nothing_of_a_type_with_a_minimum(
     assert found["kl_mean"] < 0.03  # 0.2 to 0.4 where steps of 32 tokens are taken
 
 
+def test_a_draft_model_guesses_and_changes_nothing(smollm2_path: Path, tmp_path: Path) -> None:
+    found = scene("draft", smollm2_path, tmp_path)
+    assert found["refused"] == "draft-unsupported"  # with flash attention nothing can be verified
+    assert found["same"]
+    assert found["accepted"] > 0
+    assert found["checks"]["draft-agrees"][0]
+    assert 0.4 < found["checks"]["draft-agrees"][1] < 1
+    assert found["checks"]["draft-changes-nothing"] == [True, 0.0]
+
+
 def test_its_quantiser_is_exact(smollm2_path: Path, tmp_path: Path) -> None:
     made = scene("export", smollm2_path, tmp_path)
     assert made["int4"]["types"] == {"q4_0": 210, "q8_0": 1, "f32": 61}

@@ -91,6 +91,9 @@ def calibrate(
 
     CASES is a file of JSON lines: recorded signals with verdicts, or prompts with references,
     which the active model answers now. Ends with exit code 10 where nothing can be enabled.
+
+    It takes at least 20 cases to fit on, 5 of them right and 5 wrong, and 29 to calibrate on: 49
+    with the default split, target and confidence. Fewer prompts are refused before one is asked.
     """
     from edgewise.route.calibrate import CalibrateSettings, CheckKind
     from edgewise.workflow.calibrating import CalibrateRequest, write_plots, write_report
@@ -125,6 +128,8 @@ def calibrate(
         _print(report)
         for path in written:
             say(f"plot: {path}")
+        if plots is not None and not written:
+            say("no plot: nothing was learned that could be drawn")
         if digest is not None:
             say(f"evidence {digest[:12]}: edgewise evidence show {digest[:12]}")
     return int(ExitCode.OK if report.enabled else ExitCode.NEGATIVE)

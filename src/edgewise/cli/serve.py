@@ -106,7 +106,7 @@ def serve(
         raise UnsupportedError(
             "serve-not-installed",
             f"the server needs a library that is not installed: {error.name}",
-            hint='install it: pip install "edgewise[serve]"',
+            hint="install it: pip install 'edgewise[serve]'",
         ) from error
     from edgewise.run.messages import PrefixSettings
     from edgewise.serve import Guard, Limits, valid_origin

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import msgspec
 
-from edgewise.core.quantity import Quantity, Unknown
+from edgewise.core.quantity import Measured, Quantity, Unknown
 
-__all__ = ["SERVICE", "Check"]
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["SERVICE", "Check", "same_logits"]
 
 SERVICE = "edgewise.qualify.service:SmokeService"
 
@@ -18,3 +23,14 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     passed: bool
     detail: str
     figure: Quantity = Unknown(reason="the check has no figure")
+
+
+def same_logits(name: str, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Check:
+    """Return a check that passes where two rows of logits are the same to the last bit."""
+    difference = float(abs(first - second).max())
+    return Check(
+        name=name,
+        passed=difference == 0.0,
+        detail="the logits are identical" if difference == 0 else "the logits differ",
+        figure=Measured(value=difference, source="largest difference of two logits"),
+    )

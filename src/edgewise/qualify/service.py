@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from edgewise.core.quantity import Measured
 from edgewise.core.request import Message, Sampling
 from edgewise.errors import EdgewiseError, UnsupportedError
-from edgewise.qualify.checks import Check
+from edgewise.qualify import draft_checks
+from edgewise.qualify.checks import Check, same_logits
 from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.run.service import EngineService
 from edgewise.runtimes.host import Emit, Method
@@ -55,6 +55,7 @@ class SmokeService(EngineService):
             ("rewind-equals-clean-run", self._rewind),
             ("state-restores", self._state),
             ("cancel-then-reuse", self._cancel),
+            *self._of_the_draft(),
         )
         results = []
         for name, check in checks:
@@ -85,7 +86,9 @@ class SmokeService(EngineService):
         engine.rewind(0)
         logits = engine.prefill(self._tokens[:1])
         losses, finite = [], True
+        self._likeliest: list[int] = []
         for token in self._tokens[1:]:
+            self._likeliest.append(int(np.argmax(logits)))
             log_probabilities = log_softmax(logits)
             finite = finite and bool(np.isfinite(log_probabilities[token]))
             losses.append(-float(log_probabilities[token]))
@@ -117,14 +120,14 @@ class SmokeService(EngineService):
         position = engine.position
         first = engine.decode(token).copy()
         engine.rewind(position)
-        return _same("rewind-equals-clean-run", first, engine.decode(token))
+        return same_logits("rewind-equals-clean-run", first, engine.decode(token))
 
     def _state(self) -> Check:
         engine, token = self.engine, self._tokens[-1]
         state = engine.save_state()
         first = engine.decode(token).copy()
         engine.restore_state(state)
-        return _same("state-restores", first, engine.decode(token))
+        return same_logits("state-restores", first, engine.decode(token))
 
     def _cancel(self) -> Check:
         engine = self.engine
@@ -142,7 +145,20 @@ class SmokeService(EngineService):
         engine.clear_cancel()
         if not stopped:
             return Check(name="cancel-then-reuse", passed=False, detail="cancel was ignored")
-        return _same("cancel-then-reuse", before, engine.decode(self._tokens[8]))
+        return same_logits("cancel-then-reuse", before, engine.decode(self._tokens[8]))
+
+    def _of_the_draft(self) -> tuple[tuple[str, Callable[[], Check]], ...]:
+        """Return the checks of a draft model, where one is loaded beside the model."""
+        engine, draft, tokens = self.engine, self.draft, self._tokens
+        if draft is None:
+            return ()
+        return (
+            ("draft-agrees", lambda: draft_checks.agrees(draft, tokens, self._likeliest)),
+            (
+                "draft-changes-nothing",
+                lambda: draft_checks.changes_nothing(engine, draft, tokens),
+            ),
+        )
 
 
 def _text_checks(engine: TextEngine) -> list[Check]:
@@ -165,13 +181,3 @@ def _text_checks(engine: TextEngine) -> list[Check]:
             detail="the same answer twice" if first == second else "two answers differ",
         ),
     ]
-
-
-def _same(name: str, first: np.ndarray[Any, Any], second: np.ndarray[Any, Any]) -> Check:
-    difference = float(np.abs(first - second).max())
-    return Check(
-        name=name,
-        passed=difference == 0.0,
-        detail="the logits are identical" if difference == 0 else "the logits differ",
-        figure=Measured(value=difference, source="largest difference of two logits"),
-    )

@@ -53,7 +53,8 @@ def smoke(
         runtime: Name of the runtime.
         artifact: The artifact.
         run_config: How it is run.
-        draft: The artifact of a draft model beside it.
+        draft: The artifact of a draft model beside it: it is loaded for all checks, as deployed,
+            and has two of its own.
 
     Raises:
         InputError: the draft model's vocabulary has another size.

@@ -33,6 +33,7 @@ from edgewise.route.calibrate import (
     plots,
     read_evidence,
     read_lines,
+    require_enough,
     require_numpy,
     sections_of,
     stands,
@@ -86,7 +87,8 @@ def calibrate(context: Context, request: CalibrateRequest) -> tuple[CalibrationR
     There is no evidence where nobody knows which deployment answered; the notes then say so.
 
     Raises:
-        InputError: the file cannot be read, a line of it is no case, or a setting is wrong.
+        InputError: the file cannot be read, a line of it is no case, a setting is wrong, or there
+            are too few prompts to prove anything, of which none is asked then.
         UnsupportedError: numpy is not installed, or the model gives text only.
         IntegrityError: the model's artifact is damaged.
         ResourceError: the home, or the file to record into, cannot be written.
@@ -102,8 +104,8 @@ def calibrate(context: Context, request: CalibrateRequest) -> tuple[CalibrationR
         sha256 = _digest_of_cases(cases)
     else:
         cases, sha256 = parse_cases(lines), lines.sha256
+        _require_key(cases, request.settings)
     deployment, fingerprint = _deployment(context, request, cases)
-    _require_key(cases, request.settings)
     total = len(cases)
     context.report(Step(stage="calibrate", status="start", message=f"{total} cases"))
     report = calibrate_cases(
@@ -204,15 +206,17 @@ def load_cases(path: Path) -> Lines:
 
 
 def write_plots(report: CalibrationReport, folder: Path) -> tuple[Path, ...]:
-    """Write a report's plots into a folder, which is made; return their paths.
+    """Write a report's plots into a folder and return their paths; without any it is not made.
 
     Raises:
         ResourceError: they cannot be written.
     """
+    drawn = plots(report)
     written = []
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, text in plots(report).items():
+        if drawn:
+            folder.mkdir(parents=True, exist_ok=True)
+        for name, text in drawn.items():
             path = folder / name
             path.write_text(text, encoding="utf-8")
             written.append(path)
@@ -246,8 +250,14 @@ def write_report(report: CalibrationReport, path: Path) -> None:
 def _record(
     context: Context, request: CalibrateRequest, lines: Lines
 ) -> tuple[tuple[Case, ...], tuple[str, ...]]:
+    prompts = prompt_cases(lines, check=request.check, max_tokens=request.max_tokens)
+    blank = tuple(
+        Case(id=one.digest, signals={}, correct=False, slices=one.case.slices) for one in prompts
+    )
+    _require_key(blank, request.settings)
+    require_enough(blank, request.settings)
     asked = RecordRequest(
-        cases=prompt_cases(lines, check=request.check, max_tokens=request.max_tokens),
+        cases=prompts,
         file=request.record,
         fingerprint=request.fingerprint,
         self_assessment=request.self_assessment,

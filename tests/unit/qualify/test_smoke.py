@@ -49,3 +49,16 @@ def test_broken_weights_fail_with_a_reason(smollm2_path: Path, tmp_path: Path) -
     report = smoke("llamacpp", broken, CONFIG)
     assert not report.passed
     assert any("perplexity" in reason for reason in report.reasons)
+
+
+def test_a_draft_model_is_checked_as_it_is_deployed(smollm2_path: Path) -> None:
+    alone = smoke("llamacpp", smollm2_path, CONFIG)
+    report = smoke("llamacpp", smollm2_path, CONFIG, draft=smollm2_path)
+    assert report.passed, report.reasons
+    assert [c.name for c in report.checks[-2:]] == ["draft-agrees", "draft-changes-nothing"]
+    agrees, changes = report.checks[-2:]
+    assert agrees.figure.number == 1.0  # the model itself: it says the very same
+    assert agrees.figure.n > 40
+    assert changes.figure.number == 0.0
+    assert report.checks[1].figure.number == alone.checks[1].figure.number
+    assert report.memory.draft is not None

@@ -20,6 +20,7 @@ from edgewise.run.session import Session
 from edgewise.store import Home
 from edgewise.workflow.context import Context
 from edgewise.workflow.opening import open_session
+from edgewise.workflow.parity import drafts_left_out
 from edgewise.workflow.up import bring_up
 from edgewise.workflow.up_report import UpReport, UpRequest
 
@@ -73,6 +74,13 @@ def test_it_is_planned_measured_and_part_of_the_deployment(
     assert bundle.deployment.draft.artifact.sha256 == report.draft_receipt.sha256
     assert "draft model from" in bundle.notice
     assert report.evidence["draft-build"] != report.evidence["build"]
+    checked = {check.name: check for check in report.smoke.checks}
+    assert 0.4 < checked["draft-agrees"].figure.number <= 1  # Q4_0 of a Q4_1 model
+    assert checked["draft-changes-nothing"].passed
+    assert report.receipt is not None
+    (said,) = drafts_left_out(Context(Home(root)), report.receipt)
+    assert bundle.fingerprint[:12] in said
+    assert drafts_left_out(Context(Home(root)), report.draft_receipt) == []
 
 
 def test_answers_are_those_without_it_and_it_is_counted(drafted: tuple[Path, UpReport]) -> None:

@@ -30,6 +30,7 @@ from edgewise.workflow.context import Context, Step
 from edgewise.workflow.recording import prompt_cases
 
 QUICK = CalibrateSettings(bootstrap_rounds=0)
+FEW = CalibrateSettings(bootstrap_rounds=0, target_error=0.9, fit_share=0.9)
 
 
 def write(path: Path, cases) -> Path:
@@ -155,6 +156,45 @@ def prompts(*cases) -> bytes:
     return b"".join(json.dumps(case).encode() + b"\n" for case in cases)
 
 
+@pytest.mark.parametrize(
+    ("count", "changes", "have"),
+    [
+        (48, {}, (19, 29)),
+        (48, {"slice_by": "odd"}, (20, 14)),
+        (400, {"target_error": 0.01}, (160, 240)),
+    ],
+)
+def test_too_few_prompts_are_refused_before_one_is_asked(
+    tmp_path: Path, count: int, changes, have
+) -> None:
+    cases = [{**GOOD, "id": str(n), "slices": {"odd": str(n % 2)}} for n in range(count)]
+    path, record = tmp_path / "prompts.jsonl", tmp_path / "recorded.jsonl"
+    path.write_bytes(prompts(*cases))
+    context = Context(Home(tmp_path / "home"))  # nothing is active: asking would be another error
+    settings = msgspec.structs.replace(QUICK, **changes)
+    request = CalibrateRequest(cases=str(path), settings=settings, record=str(record))
+    with pytest.raises(InputError) as caught:
+        calibrate(context, request)
+    assert caught.value.code == "too-few-cases"
+    found = caught.value.context
+    assert (found["fit"]["have"], found["calibrate"]["have"]) == have
+    assert not record.exists()
+    assert context.evidence.find(kind="calibration") == []
+
+
+def test_as_many_prompts_as_are_needed_are_asked(tmp_path: Path) -> None:
+    path = tmp_path / "prompts.jsonl"
+    path.write_bytes(prompts(*({**GOOD, "id": str(n)} for n in range(49))))
+    request = CalibrateRequest(cases=str(path), settings=QUICK)
+    with pytest.raises(EdgewiseError) as caught:
+        calibrate(Context(Home(tmp_path / "home")), request)
+    assert caught.value.code == "nothing-active"  # the model that would be asked is missing
+    sliced = msgspec.structs.replace(request, settings=CalibrateSettings(slice_by="nonsense"))
+    with pytest.raises(InputError) as unknown:
+        calibrate(Context(Home(tmp_path / "home")), sliced)
+    assert unknown.value.code == "slice-key-unknown"
+
+
 GOOD = {"id": "a", "prompt": "2 + 2?", "reference": "4", "check": "number"}
 
 
@@ -193,34 +233,34 @@ def test_prompts_are_asked_recorded_and_gone_on_with(tmp_path: Path, ready_home:
             "reference": str(number),
             "slices": {"parity": str(number % 2)},
         }
-        for number in range(4)
+        for number in range(26)
     ]
     path, record = tmp_path / "prompts.jsonl", tmp_path / "recorded.jsonl"
-    path.write_bytes(prompts(*asked[:2]))
+    path.write_bytes(prompts(*asked[:24]))
     steps: list[Step] = []
     context = Context(Home(home), report=steps.append)
     request = CalibrateRequest(
         cases=str(path),
-        settings=QUICK,
+        settings=FEW,
         check=CheckKind.NUMBER,
         record=str(record),
-        max_tokens=8,
+        max_tokens=4,
         self_assessment=True,
     )
     report, digest = calibrate(context, request)
-    assert not report.enabled  # two cases prove nothing, and that is a result
+    assert not report.enabled  # so few prove nothing, and that is a result
     assert digest is not None
     assert report.recorded == str(record)
-    assert {step.total for step in steps if step.status == "progress"} == {2}
+    assert {step.total for step in steps if step.status == "progress"} == {24}
     first = record.read_bytes()
     # What the runtime cannot hold an answer to is that case's fault, not the run's.
     schema = {"kind": "json-schema", "source": '{"type": "object", "nonsense": 1}'}
     path.write_bytes(prompts(*asked, {**asked[0], "id": "odd", "structure": schema}))
     report, _ = calibrate(context, request)
-    assert any("1 of 5 cases; structure-unsupported" in note for note in report.notes)
+    assert any("1 of 27 cases; structure-unsupported" in note for note in report.notes)
     assert record.read_bytes().startswith(first)
     lines = [json.loads(line) for line in record.read_bytes().splitlines()]
-    assert len(lines) == 4
+    assert len(lines) == 26
     assert secret not in record.read_text()
     for line in lines:
         assert line["fingerprint"] == context.bundles.active().fingerprint
@@ -251,3 +291,13 @@ def test_the_command(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyP
     assert done.return_value == 10, done.exception
     assert "too-few-cases" in done.stderr
     assert "threshold" in done.stdout
+
+
+def test_without_a_plot_there_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
+    cases = write(tmp_path / "cases.jsonl", made_cases(10, 1))
+    arguments = [str(cases), "--plots", str(tmp_path / "p")]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert done.return_value == 10, done.exception
+    assert "no plot" in done.stderr
+    assert not (tmp_path / "p").exists()

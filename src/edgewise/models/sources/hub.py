@@ -117,7 +117,7 @@ def _library() -> ModuleType:
         raise UnsupportedError(
             "hub-library-missing",
             "hf: references need the huggingface_hub package",
-            hint='pip install "edgewise[hf]"',
+            hint="pip install 'edgewise[hf]'",
         ) from error
     constants.HF_HUB_DISABLE_TELEMETRY = True  # when something else imported it before
     return huggingface_hub

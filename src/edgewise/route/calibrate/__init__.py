@@ -9,6 +9,7 @@ from edgewise.route.calibrate.cases import (
     reserved_slice,
 )
 from edgewise.route.calibrate.checkers import CheckKind, check_reference, is_correct
+from edgewise.route.calibrate.enough import require_enough
 from edgewise.route.calibrate.entry import calibrate_cases, require_numpy
 from edgewise.route.calibrate.evidence import (
     EVIDENCE_KIND,
@@ -58,6 +59,7 @@ __all__ = [
     "plots",
     "read_evidence",
     "read_lines",
+    "require_enough",
     "require_numpy",
     "reserved_slice",
     "sections_of",

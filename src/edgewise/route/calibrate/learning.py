@@ -10,6 +10,7 @@ import numpy as np
 
 from edgewise.route.calibrate.cases import Case, slice_of, split
 from edgewise.route.calibrate.curves import auroc
+from edgewise.route.calibrate.enough import CLASS_MIN, FIT_MIN
 from edgewise.route.calibrate.evidence import EscalationEvidence, SliceThreshold
 from edgewise.route.calibrate.logistic import fit_logistic, usable_signals
 from edgewise.route.calibrate.measures import (
@@ -32,8 +33,6 @@ __all__ = ["learn"]
 
 Vector = np.ndarray[Any, np.dtype[np.float64]]
 
-_FIT_MIN: Final = 20
-_CLASS_MIN: Final = 5
 _SLICE_FIT_MIN: Final = 30
 _SELF: Final = "self_"
 _EITHER: Final = {True: "wrong", False: "right"}
@@ -130,14 +129,14 @@ def _fitted(
 def _unfit(fit: Sequence[Case]) -> Refusal | None:
     wrong = sum(not case.correct for case in fit)
     rarer = min(wrong, len(fit) - wrong)
-    if len(fit) >= _FIT_MIN and rarer == 0:
+    if len(fit) >= FIT_MIN and rarer == 0:
         kind = _EITHER[wrong > 0]
         message = f"all {len(fit)} cases to fit on are {kind}: there is nothing to tell apart"
         return Refusal(code="one-class", message=message)
-    if len(fit) < _FIT_MIN or rarer < _CLASS_MIN:
+    if len(fit) < FIT_MIN or rarer < CLASS_MIN:
         message = (
             f"{len(fit)} cases to fit on, {wrong} of them wrong; a score takes at least "
-            f"{_FIT_MIN}, of which {_CLASS_MIN} are right and {_CLASS_MIN} wrong"
+            f"{FIT_MIN}, of which {CLASS_MIN} are right and {CLASS_MIN} wrong"
         )
         return Refusal(code="too-few-cases", message=message)
     return None

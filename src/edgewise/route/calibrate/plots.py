@@ -85,15 +85,18 @@ def _thresholds(report: CalibrationReport, name: str, steps: Sequence[Step]) -> 
     target = report.settings.target_error
     bound = tuple((step.kept / cases, step.bound) for step in steps)
     rate = tuple((step.kept / cases, step.wrong / max(step.kept, 1)) for step in steps)
+    one = len(steps) == 1
     chart = _Chart(
-        title=f"Thresholds tested in slice {plain(name, longest=_NAME_MAX)}",
-        note="In order, until the bound is above the target. Each bound at "
-        f"{1 - slices[name].delta:.1%}.",
+        title=f"{'Threshold' if one else 'Thresholds'} tested in slice "
+        f"{plain(name, longest=_NAME_MAX)}",
+        note=f"{_passed(steps)} Each bound at {1 - slices[name].delta:.1%}.",
         x="share of answers kept here",
         y="error rate of the kept",
         top=max(target, *(value for _, value in (*bound, *rate))),
     )
     chart.level(target, f"target {target:.0%}")
+    for upper, lower in zip(bound, rate, strict=True):
+        chart.bar(upper, lower)
     chart.lines(
         [
             _Line(name="upper bound", points=bound, colour="#0072B2", width=2.2),
@@ -105,6 +108,16 @@ def _thresholds(report: CalibrationReport, name: str, steps: Sequence[Step]) -> 
         if step.threshold == chosen:
             chart.mark(step.kept / cases, step.bound, f"chosen: keeps {step.kept / cases:.0%}")
     return chart.svg()
+
+
+def _passed(steps: Sequence[Step]) -> str:
+    """Return in words how the tests went."""
+    passed = sum(step.passed for step in steps)
+    if passed == len(steps):
+        return f"All {passed} passed." if passed > 1 else "It is the only one, and passed."
+    if passed == 0:
+        return "The first one's bound is above the target, which ends the tests."
+    return f"In order: {passed} passed, then one's bound was above the target."
 
 
 class _Chart:
@@ -130,9 +143,20 @@ class _Chart:
         )
         self._labels.append((y, name, _TARGET))
 
+    def bar(self, upper: tuple[float, float], lower: tuple[float, float]) -> None:
+        """Draw a thin bar from one value down to another at the same place."""
+        across = self._x(upper[0])
+        self._parts.append(
+            f'<line x1="{across:.1f}" x2="{across:.1f}" y1="{self._y(upper[1]):.1f}" '
+            f'y2="{self._y(lower[1]):.1f}" stroke="#bbb"/>'
+        )
+
     def lines(self, lines: Sequence[_Line]) -> None:
-        """Draw lines, each with its name at its end."""
+        """Draw lines, each with its name at its end; of one with a single point that point."""
         for line in lines:
+            if len(line.points) == 1:
+                self._point(line)
+                continue
             places = " ".join(f"{self._x(x):.1f},{self._y(y):.1f}" for x, y in line.points)
             dash = f' stroke-dasharray="{line.dash}"' if line.dash else ""
             self._parts.append(
@@ -141,6 +165,14 @@ class _Chart:
                 f"<title>{escape(line.name)}</title></polyline>"
             )
             self._labels.append((self._y(line.points[-1][1]), line.name, line.colour))
+
+    def _point(self, line: _Line) -> None:
+        x, y = line.points[0]
+        self._parts.append(
+            f'<circle cx="{self._x(x):.1f}" cy="{self._y(y):.1f}" r="4.5" fill="{line.colour}">'
+            f"<title>{escape(line.name)}: {y:.1%}</title></circle>"
+        )
+        self._labels.append((self._y(y), f"{line.name} {y:.1%}", line.colour))
 
     def mark(self, x: float, y: float, name: str) -> None:
         """Draw a point with its name beside it."""

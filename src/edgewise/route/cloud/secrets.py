@@ -136,5 +136,5 @@ def extra_missing(library: str) -> UnsupportedError:
         "cloud-extra-missing",
         f"the cloud tier needs the package {library}, which is not installed",
         context={"package": library},
-        hint='pip install "edgewise[cloud]"',
+        hint="pip install 'edgewise[cloud]'",
     )

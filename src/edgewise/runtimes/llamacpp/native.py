@@ -31,7 +31,7 @@ _LEVEL_DEBUG = 1
 _LEVEL_WARN = 3
 _LEVEL_CONTINUED = 5
 
-_INSTALL_HINT = 'install the runtime: pip install "edgewise[llamacpp]"'
+_INSTALL_HINT = "install the runtime: pip install 'edgewise[llamacpp]'"
 
 
 def installed_version() -> str | None:

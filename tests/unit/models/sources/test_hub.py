@@ -187,4 +187,4 @@ def test_without_the_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     error = refused(tmp_path)
     assert isinstance(error, UnsupportedError)
-    assert 'pip install "edgewise[hf]"' in str(error.hint)
+    assert "pip install 'edgewise[hf]'" in str(error.hint)

@@ -72,6 +72,26 @@ def test_the_chosen_threshold_is_marked(report) -> None:
     assert "chosen" in mark.find(f"{SVG}title").text
 
 
+def test_a_single_threshold_is_drawn_as_a_point_with_its_bound(report) -> None:
+    steps = {"<a & b>": (msgspec.structs.replace(report.steps["<a & b>"][0], passed=False),)}
+    evidence = msgspec.structs.replace(
+        report.evidence,
+        thresholds=tuple(
+            msgspec.structs.replace(one, threshold=None) for one in report.evidence.thresholds
+        ),
+    )
+    (step,) = steps["<a & b>"]
+    one = msgspec.structs.replace(report, steps=steps, evidence=evidence)
+    root = ET.fromstring(plots(one)["threshold-0.svg"])
+    assert list(root.iter(f"{SVG}polyline")) == []
+    upper, observed = root.iter(f"{SVG}circle")
+    assert upper.find(f"{SVG}title").text == f"upper bound: {step.bound:.1%}"
+    assert observed.find(f"{SVG}title").text == f"observed: {step.wrong / step.kept:.1%}"
+    assert float(upper.get("cy", "")) < float(observed.get("cy", ""))
+    assert upper.get("cx") == observed.get("cx")
+    assert any("above the target" in (text.text or "") for text in root.iter(f"{SVG}text"))
+
+
 def test_nothing_learned_draws_nothing() -> None:
     report = calibrate_cases(
         made_cases(10, 1), CalibrateSettings(bootstrap_rounds=0), dataset_sha256="d" * 64
