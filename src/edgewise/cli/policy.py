@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from pathlib import Path
 
@@ -30,39 +31,28 @@ def policy() -> None:
 def check_command(file: Path, *, as_json: bool) -> int:
     """Read FILE and say what is wrong with it.
 
-    Unreachable rules, contradictions, and destinations without a basis, a purpose or declared
-    fields are errors and end with exit code 10.
+    Unreachable rules, contradictions, an end that is over, and destinations without a basis, a
+    purpose or declared fields are errors and end with exit code 10.
     """
     from edgewise.route.policy_lint import Finding, Severity, lint_policy
+    from edgewise.route.policy_standing import standing
     from edgewise.workflow.context import Context
     from edgewise.workflow.policies import inspect_policy
 
     loaded, refused = inspect_policy(Context(report=StepPrinter()), file)
-    findings = list(lint_policy(loaded.policy))
+    now = dt.datetime.now(dt.UTC)
+    told, findings = standing(loaded, now), list(lint_policy(loaded.policy, now))
     if refused is not None:
+        why = f"it is refused here: {refused.message}"
         findings.insert(
             0,
-            Finding(
-                code=refused.code,
-                severity=Severity.WARNING,
-                place="revision",
-                message=f"{refused.message}; it is refused here",
-            ),
+            Finding(code=refused.code, severity=Severity.WARNING, place="revision", message=why),
         )
     wrong = any(found.severity is Severity.ERROR for found in findings)
     if as_json:
-        print_json(
-            {
-                "policy": loaded.policy.version,
-                "sha256": loaded.policy.digest,
-                "trust": loaded.trust,
-                "trust_reason": loaded.reason,
-                "findings": findings,
-                "passed": not wrong,
-            }
-        )
+        print_json({"policy": told, "findings": findings, "passed": not wrong})
     else:
-        show(f"{loaded.policy.version}: {loaded.trust}, {loaded.reason}")
+        show(f"{told.text}: {told.trust_reason}")
         for found in findings:
             said = paint(found.severity, _COLOURS[found.severity], stream=sys.stdout)
             show(f"{said} {found.place}: {found.message} ({found.code})")
