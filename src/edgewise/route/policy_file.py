@@ -23,6 +23,7 @@ from edgewise.core import strict_json
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import SCHEMA_VERSION, Policy
+from edgewise.route.policy_hints import mistake_hint
 from edgewise.store.regular import read_regular
 
 __all__ = [
@@ -210,7 +211,8 @@ def _parsed(path: Path, data: bytes) -> Policy:
             "policy-malformed",
             f"the policy {path} is not what it should be: {error}",
             context={"path": str(path)},
-            hint="`edgewise policy schema` prints the form",
+            hint=mistake_hint(str(error), policy_schema())
+            or "`edgewise policy schema` prints the form",
         ) from error
 
 

@@ -170,6 +170,36 @@ def test_a_policy_that_cannot_be_used(tmp_path: Path, old: str, new: str, words:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ('cloud = "when-needed"', 'cloud = "always"', "one of: never, preferred, when-needed"),
+        ('like = "personal"', 'like = "privat"', "one of: local-only, personal, public, sensitive"),
+        ('basis = "consent"', 'basis = "ask"', "one of: consent, contract, legal-obligation,"),
+        ('thermal_max = "fair"', 'links = ["on"]', "one of: captive, "),
+        ("revision = 3", "revison = 3", "did you mean revision?"),
+        ("[limits]", "[limit]", "did you mean limits?"),
+        ("daily_limit = 5", "daly_limit = 5", "did you mean daily_limit?"),
+        ("standing_days = 30", "standing_day = 30", "did you mean standing_days?"),
+        ("revision = 3", "temperature = 1", "a field temperature in [limits]"),
+        ("[limits]", "[limits]\nfields = []", "a field fields in [[minimise]]"),
+        ("[limits]", "[limits]\nexpires_at = ''", "a field expires_at in the policy itself"),
+        ("[limits]", "[limits]\nqqqq = 1", "are: characters, cloud_characters, max_tokens"),
+        ("revision = 3", "revision = 'x'", "edgewise policy schema"),
+        ("revision = 3", "revision = ", "edgewise policy schema"),
+    ],
+)
+def test_a_mistake_comes_with_what_is_right(tmp_path: Path, old: str, new: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        changed(tmp_path, old, new)
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_name_that_is_not_defined_comes_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'emca', which it does not define; defined: acme"):
+        changed(tmp_path, 'destinations = ["acme"]', 'destinations = ["emca"]')
+
+
+@pytest.mark.parametrize(
     "data", [b"\xff\xfe", b"a" * (2 << 20), b"x = " + b"[" * 5000, b'{"name": "a", "name": "b"}']
 )
 @pytest.mark.parametrize("name", ["policy.toml", "policy.json"])
