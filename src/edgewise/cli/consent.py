@@ -217,7 +217,7 @@ def _ledger() -> ConsentLedger:
 def _standing_allowed(scope: ConsentScope, ends: dt.datetime | None) -> bool:
     """Whether the home's policy lets a consent of this scope stand until a date."""
     from edgewise.workflow.context import Context
-    from edgewise.workflow.routing import load_policy
+    from edgewise.workflow.policies import load_policy
 
     policy = load_policy(Context(report=StepPrinter())).policy
     place = policy.places.get(scope.destination)

@@ -24,6 +24,7 @@ from edgewise.route.facts import ClassifiedTask, ConsentFact, ConsentVerdict, Ro
 from edgewise.route.permits import CloudPermit, PermitGate, PermitOffice
 from edgewise.route.policy import AUTO, CloudUse, Policy
 from edgewise.route.policy_file import LoadedPolicy, in_force
+from edgewise.route.policy_standing import PolicyStanding, standing
 from edgewise.route.records import Recorder
 from edgewise.route.router import decide
 from edgewise.route.tasks import task_of
@@ -82,6 +83,14 @@ class Router:
     def gate(self) -> PermitGate:
         """Return what the cloud client redeems permits at; it cannot mint."""
         return self._office.gate
+
+    def standing(self) -> PolicyStanding:
+        """Return which policy decides, and whether it is in force: what is over stays over."""
+        now_s, policy = self._clock(), self.policy
+        if policy.destinations and (policy.issued is not None or policy.expires is not None):
+            moment = self._ledger.moment()
+            now_s = now_s if moment is None else max(now_s, moment.floor_ms / 1000)
+        return standing(self.loaded, to_datetime(from_clock(now_s)))
 
     def drawn(self, request: Request) -> bool:
         """Return whether the decision that a request is answered by is to be recorded."""

@@ -25,7 +25,7 @@ from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.route import RouteEvidence, decide
 from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
-from edgewise.route.facts import ConsentVerdict, PolicyTrust
+from edgewise.route.facts import ConsentVerdict
 from edgewise.route.minimise import default_detectors
 from edgewise.route.offline import (
     Compatible,
@@ -268,9 +268,7 @@ class _Desk:
         if flaw is not None:
             # One that may not let anything leave is not taken at its word when it ends something:
             # the home's policy may be missing, or a file that nobody signed be in its place.
-            trusted = (
-                not policy.require_signature or self._router.loaded.trust is PolicyTrust.SIGNED
-            )
+            trusted = self._router.loaded.lets_leave
             return DeclinedSending(reason=flaw, final=trusted)
         if operation.destination in self._resting:
             return DeclinedSending(reason=self._resting[operation.destination])
