@@ -47,7 +47,7 @@ _TOKEN_FILE_MAX_BYTES = 4096
     "--rate-limit",
     type=click.IntRange(1, 1_000_000),
     metavar="N",
-    help="Requests of one client: N at once, then N a minute; any number by default.",
+    help="Requests of one address: N at once, then N a minute; any number by default.",
 )
 @click.option("--max-body", default="4MiB", show_default=True, help="Longest request body.")
 @click.option(

@@ -177,13 +177,13 @@ class Router:
             return Permitted(decision=decision)
         if decision.destination != destination:
             return Permitted(decision=_moved(decision, destination))
+        place = self.policy.places[decision.destination]
         used = ""
         if decision.consent is not None:
             try:
-                used = self._ledger.consume(_scope(decision.consent))
+                used = self._ledger.consume(_scope(decision.consent), place.terms)
             except EdgewiseError as error:
                 return Permitted(decision=self._late(request, state, known, decision, error))
-        place = self.policy.places[decision.destination]
         return Permitted(decision=decision, permit=self._office.mint(place, payload, consent=used))
 
     def _late(
@@ -276,10 +276,11 @@ class Router:
         task = task_of(request, self.policy, evidence).of(self.policy)
         found = {}
         for name in () if task is None else task.destinations:
-            needed = scope_of(self.policy, request.data_class, self.policy.places[name])
+            place = self.policy.places[name]
+            needed = scope_of(self.policy, request.data_class, place)
             if needed is None or not needed.purpose:
                 continue
-            found[name] = self._ledger.state(_scope(needed))
+            found[name] = self._ledger.state(_scope(needed), place.terms)
         return found
 
 

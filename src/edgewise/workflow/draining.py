@@ -53,7 +53,6 @@ from edgewise.workflow.queue_rules import (
     barred,
     changed,
     denials,
-    terms_of,
     unreplaced_words,
 )
 from edgewise.workflow.queue_sender import Licence, QueueSender
@@ -175,7 +174,7 @@ def enqueue_request(
         apply_to=None if apply_to is None else str(apply_to),
         prompt_version=prompt_version,
         schema_version=schema_version,
-        destination_sha256=terms_of(place),
+        destination_sha256=place.terms.digest,
     )
     return open_queue(context, policy).enqueue(draft)
 
