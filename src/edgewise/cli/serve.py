@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from edgewise.cli.options import json_option, model_size
+from edgewise.cli.options import contacts_option, json_option, model_size
 from edgewise.cli.output import StepPrinter, paint, say, show_quantity
 from edgewise.errors import InputError, UnsupportedError
 
@@ -76,6 +76,7 @@ _TOKEN_FILE_MAX_BYTES = 4096
     metavar="FILE",
     help="Route requests by this policy; by the home's, where it has one, by default.",
 )
+@contacts_option
 @json_option
 def serve(
     *,
@@ -92,6 +93,7 @@ def serve(
     release_after: int | None,
     fingerprint: str | None,
     policy: str | None,
+    contacts: Path | None,
     as_json: bool,
 ) -> int:
     """Serve the active model to local programs, with an API that OpenAI's clients can call.
@@ -110,6 +112,7 @@ def serve(
         ) from error
     from edgewise.run.messages import PrefixSettings
     from edgewise.serve import Guard, Limits, valid_origin
+    from edgewise.workflow.contacts import read_contacts
     from edgewise.workflow.context import Context
     from edgewise.workflow.serving import open_served
 
@@ -136,10 +139,14 @@ def serve(
             policy=None if policy is None else Path(policy),
             prefixes=prefixes,
             on_event=_say_event,
+            contacts=read_contacts(context, contacts),
         )
         for session in sessions:
             stack.enter_context(session)
-        routing = None if feature is None else Routing(feature=feature, ledger=ledger)
+        routing = None
+        if feature is not None:
+            named = feature.router.policy.version
+            routing = Routing(feature=feature, ledger=ledger, policy=named)
         server = ApiServer(
             sessions, guard=guard, port=port, limits=limits, routing=routing, log=say
         )
@@ -194,6 +201,7 @@ def _show(ready: Ready, *, with_token: bool) -> None:
     print(ready.url, flush=True)
     say(f"model       {ready.model}")
     say(f"fingerprint {ready.fingerprint}")
+    say(f"policy      {ready.policy or 'none: everything is answered here'}")
     if ready.prewarm_ms is not None and ready.load_ms is not None:
         loaded = show_quantity(ready.load_ms, "ms")
         say(f"prewarmed in {ready.prewarm_ms:.0f} ms, of which loading {loaded}")

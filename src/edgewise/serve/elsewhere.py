@@ -100,10 +100,12 @@ class Routing:
     Attributes:
         feature: Decides, and asks destinations.
         ledger: Where answers to questions are recorded; the one that the feature reads.
+        policy: Name and head of the digest of the policy.
     """
 
     feature: Feature
     ledger: ConsentLedger
+    policy: str = ""
 
 
 class Elsewhere:

@@ -46,6 +46,7 @@ class Ready:
         fingerprint: The deployment that answers.
         prewarm_ms: What loading the model and answering one token took, if that was done.
         load_ms: The part of it until the model was loaded.
+        policy: Name and head of the digest of the policy that routes; empty for none.
     """
 
     url: str
@@ -53,6 +54,7 @@ class Ready:
     fingerprint: str
     prewarm_ms: float | None = None
     load_ms: Quantity | None = None
+    policy: str = ""
 
 
 class ApiServer:
@@ -89,6 +91,7 @@ class ApiServer:
         """
         self._limits = limits or Limits()
         self._log = log
+        self._policy = "" if routing is None else routing.policy
         self._socket = _bind(guard, port)
         self.host, self.port = self._socket.getsockname()[:2]
         self._bundle = sessions[0].bundle
@@ -154,7 +157,12 @@ class ApiServer:
     async def _run(self, *, prewarm: bool, on_ready: Callable[[Ready], None]) -> None:
         self._loop = asyncio.get_running_loop()
         with self._signals(self._loop):
-            ready = Ready(url=self.url, model=self._app.model, fingerprint=self._bundle.fingerprint)
+            ready = Ready(
+                url=self.url,
+                model=self._app.model,
+                fingerprint=self._bundle.fingerprint,
+                policy=self._policy,
+            )
             if prewarm:
                 ready = await self._prewarm(ready)
             if self._stops:

@@ -40,6 +40,7 @@ from edgewise.route.outgoing import Outgoing, prepare, question_for, stays, unan
 from edgewise.route.service import Router
 from edgewise.run.session import Session
 from edgewise.workflow.cloud_answers import ask_destination
+from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
 from edgewise.workflow.judging import Judge
 from edgewise.workflow.opening import open_session
@@ -60,7 +61,7 @@ def open_hybrid(
     context: Context,
     policy: Path | None = None,
     *,
-    contacts: Sequence[str] = (),
+    contacts: Sequence[str] | None = None,
     link: Callable[[], LinkState] = read_link,
 ) -> Hybrid:
     """Return a feature under a policy, on the active deployment where there is one.
@@ -68,22 +69,24 @@ def open_hybrid(
     Args:
         context: Whose home and device.
         policy: A policy's file; the home's own by default.
-        contacts: Names of the user's contacts, which are replaced in what leaves.
+        contacts: Names of the user's contacts, which are replaced in what leaves; those in the
+            home's ``contacts.txt`` by default.
         link: Says how the network is, without sending anything.
 
     Raises:
-        InputError: the policy cannot be read.
+        InputError: the policy or the contacts cannot be read.
         IntegrityError: its signature is wrong, or the active bundle is damaged.
         UnsupportedError: the policy lets something leave, and the extras ``cloud`` and
             ``minimise`` are not installed.
     """
+    names = read_contacts(context) if contacts is None else contacts
     router = open_router(context, policy)
     active, session = False, None
     with contextlib.suppress(InputError):  # nothing is active: the router is told
         active = bool(context.bundles.active().fingerprint)
     if active:
         session = open_session(context, router=router, recorded=lambda _request: False)
-    return hybrid_over(context, router, session, contacts=contacts, link=link)
+    return hybrid_over(context, router, session, contacts=names, link=link)
 
 
 def hybrid_over(
@@ -155,6 +158,13 @@ class Hybrid:
         self._read_state = state or (lambda: read_state(context.home.root))
         self._known = EvidenceReader(context, bundle, router.loaded)
         self.judged = Judge(context, bundle, router.policy)
+
+    @property
+    def deployment(self) -> str:
+        """Return the name and the fingerprint's head of what answers here; empty for nothing."""
+        if self._bundle is None:
+            return ""
+        return f"{self._bundle.model} ({self._bundle.fingerprint[:12]})"
 
     def __enter__(self) -> Self:
         return self
