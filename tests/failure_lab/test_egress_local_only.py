@@ -13,6 +13,7 @@ from tests.docs.pages import DOCS, examples
 from tests.failure_lab import egress_victim as victim
 from tests.failure_lab.test_artifact_damaged import damage
 
+from edgewise.route import DEFAULT_POLICY
 from edgewise.route.records import RecordStore
 from edgewise.runtimes.llamacpp.engine import LlamaCppEngine
 from edgewise.store import Home
@@ -171,7 +172,11 @@ def test_the_command(
     monkeypatch.chdir(tmp_path)
     code = egress.main(["check", "--max-tokens", "4", "--json"], standalone_mode=False)
     found = json.loads(capsys.readouterr().out)
-    assert found["outcome"] == {"outcome": "completed", "route": "local"}
+    assert found["outcome"] == {
+        "outcome": "completed",
+        "route": "local",
+        "policy": DEFAULT_POLICY.version,
+    }
     assert found["report"]["hits"] == []
     assert (code == 0) == (found["verdict"] == "pass")
     assert found["verdict"] != "fail"

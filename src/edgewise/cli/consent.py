@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from edgewise.cli.dates import moment_of, shown_date
 from edgewise.cli.options import json_option
 from edgewise.cli.output import StepPrinter, paint, print_json, print_table, say
 from edgewise.errors import EdgewiseError, ExitCode, InputError
@@ -99,7 +100,7 @@ def grant(
     from edgewise.route.coverage import require_asked
 
     wanted = _scope(scope)
-    ends = None if until is None else _moment(until)
+    ends = None if until is None else moment_of(until)
     declared = _policy(policy)
     given = _ledger().grant(
         wanted,
@@ -113,7 +114,7 @@ def grant(
         print_json(given)
     else:
         how = "every use" if standing else "one use"
-        end = "" if given.expires_at is None else f", until {_shown_date(given.expires_at)}"
+        end = "" if given.expires_at is None else f", until {shown_date(given.expires_at)}"
         print(f"agreed for {how}{end}; take it back with: edgewise consent revoke {given.id}")
     return 0
 
@@ -293,29 +294,6 @@ def _scope(texts: dict[str, Any]) -> ConsentScope:
     return ConsentScope(**texts)
 
 
-def _moment(text: str) -> dt.datetime:
-    """Return a date and time; a day alone is its end, and local time is meant without a zone."""
-    try:
-        moment = dt.datetime.fromisoformat(text)
-        if _is_day(text):
-            moment += dt.timedelta(days=1)
-        return moment if moment.tzinfo else moment.astimezone()
-    except (ValueError, OverflowError, OSError) as error:
-        raise InputError(
-            "consent-date-invalid",
-            f"{text!r} is no date: {error}",
-            hint="write it like 2027-03-31 or 2027-03-31T18:00+02:00",
-        ) from error
-
-
-def _is_day(text: str) -> bool:
-    try:
-        dt.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _row(entry: LedgerEntry, covered: Coverage | None) -> list[str]:
     from edgewise.core.shown import plain
 
@@ -329,12 +307,8 @@ def _row(entry: LedgerEntry, covered: Coverage | None) -> list[str]:
 def _use(entry: LedgerEntry) -> str:
     if str(entry.kind) == "deny":
         return ""
-    end = "" if entry.expires_at is None else f" until {_shown_date(entry.expires_at)}"
+    end = "" if entry.expires_at is None else f" until {shown_date(entry.expires_at)}"
     return f"once{end}" if entry.once else f"{entry.uses} times{end}"
-
-
-def _shown_date(moment: dt.datetime) -> str:
-    return f"{moment.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _decisions(count: int) -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgewise.cli.options import json_option
+from edgewise.cli.options import json_option, policy_option, require_active
 from edgewise.cli.output import paint, print_json, say, show
 from edgewise.errors import ExitCode
 
@@ -43,6 +44,7 @@ def egress() -> None:
     metavar="SECONDS",
     help="Kill what runs then.",
 )
+@policy_option
 @json_option
 def check(
     command: tuple[str, ...],
@@ -50,18 +52,21 @@ def check(
     max_tokens: int,
     fingerprint: str | None,
     timeout_s: float,
+    policy: Path | None,
     as_json: bool,
 ) -> int:
     """Run a request inside walls and say what left it: sockets, names, files, output, dumps.
 
-    Without COMMAND the active model is asked a local-only question. With one, that runs instead,
-    such as `edgewise egress check -- edgewise run`; it gets the words that are searched for
-    afterwards on its standard input, and its own standard output may repeat them.
+    Without COMMAND a local-only question goes the way that `edgewise run` takes, by the policy.
+    With one, that runs instead, such as `edgewise egress check -- edgewise run`; it gets the words
+    that are searched for afterwards on its standard input, and its own standard output may repeat
+    them.
 
     The exit code is 0 only when everything was verified.
     """
     from edgewise.testing.egress import Canary, EgressVerdict, run_isolated
     from edgewise.workflow.context import Context
+    from edgewise.workflow.policies import has_policy
 
     context = Context()
     canary = Canary.mint()
@@ -73,12 +78,17 @@ def check(
         "on_output": said.__setitem__,
     }
     if command:
+        if policy is not None:
+            raise click.UsageError("--policy is for the question; name the command's own behind it")
         report = run_isolated(command, stdin=canary.text.encode(), answer_on_stdout=True, **common)
         outcome = None
     else:
+        path = None if policy is None else str(policy.resolve())
+        if path is not None or has_policy(context):
+            require_active(fingerprint)
         bundle = context.bundles.active() if fingerprint is None else None
         wanted = bundle.fingerprint if bundle is not None else fingerprint
-        report = run_isolated(ask_locally, canary.text, wanted, max_tokens, **common)
+        report = run_isolated(ask_locally, canary.text, wanted, max_tokens, path, **common)
         outcome = _outcome(said.get("stdout", b""))
     if as_json:
         import msgspec
@@ -91,22 +101,36 @@ def check(
     return int(ExitCode.OK if proven else ExitCode.NEGATIVE)
 
 
-def ask_locally(text: str, fingerprint: str | None, max_tokens: int) -> int:
-    """Ask the model a local-only question in this process; print how it went, without content."""
+def ask_locally(
+    text: str, fingerprint: str | None, max_tokens: int, policy: str | None = None
+) -> int:
+    """Ask a local-only question in this process, by a policy where there is one, as `run` does.
+
+    Prints how it went, without content.
+    """
     from edgewise.core.outcome import Completed, Failed
     from edgewise.core.request import DataClass, Message, Request
     from edgewise.workflow.context import Context
     from edgewise.workflow.opening import open_session
+    from edgewise.workflow.policies import has_policy
 
     request = Request(
         messages=(Message(role="user", content=_QUESTION + text),),
         max_tokens=max_tokens,
         data_class=DataClass.LOCAL_ONLY,
     )
-    with open_session(Context(), fingerprint) as session:
-        outcome = session.ask(request)
+    context = Context()
+    if policy is not None or has_policy(context):
+        from edgewise.workflow.hybrid import open_hybrid
+
+        with open_hybrid(context, None if policy is None else Path(policy)) as hybrid:
+            outcome = hybrid.ask(request)
+    else:
+        with open_session(context, fingerprint) as session:
+            outcome = session.ask(request)
     told: dict[str, Any] = {"outcome": type(outcome).__name__.lower()}
     told["route"] = str(outcome.provenance.route.route)
+    told["policy"] = outcome.provenance.policy_version
     if isinstance(outcome, Failed):
         told["code"] = outcome.error["code"]
     print(json.dumps(told))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgewise.cli.options import json_option, read_prompt
-from edgewise.cli.output import paint, print_json, print_table, say
+from edgewise.cli.options import contacts_option, json_option, read_prompt
+from edgewise.cli.output import print_json, print_table, say
 from edgewise.core import shown
 from edgewise.errors import InputError
 
@@ -18,24 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["minimise"]
 
 _FILE_MAX_BYTES = 64 << 20
+_NOT_ALL = "not everything can be found: --caveats lists what is not"
 
 
 @click.command()
 @click.argument("text", required=False)
 @click.option("--file", "file", metavar="FILE", help="Read the text from a file.")
-@click.option("--contacts", metavar="FILE", help="Names of contacts, one a line.")
+@contacts_option
 @click.option(
     "--region", "regions", multiple=True, metavar="CODE", help="Read this region's phone numbers."
 )
 @click.option("--reveal", is_flag=True, help="Show the values, too.")
+@click.option("--caveats", is_flag=True, help="List what is not found or not guaranteed.")
 @json_option
 def minimise(
     text: str | None,
     *,
     file: str | None,
-    contacts: str | None,
+    contacts: Path | None,
     regions: tuple[str, ...],
     reveal: bool,
+    caveats: bool,
     as_json: bool,
 ) -> int:
     """Show what of TEXT would leave this device, and what would be replaced.
@@ -45,6 +48,8 @@ def minimise(
     from edgewise.route.minimise import PlaceholderMap, default_detectors
     from edgewise.route.minimise import minimise as run_minimise
     from edgewise.route.minimise.phones import DEFAULT_REGIONS
+    from edgewise.workflow.contacts import read_contacts
+    from edgewise.workflow.context import Context
 
     if file is not None and text is not None:
         raise InputError(
@@ -53,9 +58,8 @@ def minimise(
             hint="give one of the two",
         )
     source = _read(file) if file is not None else read_prompt(text)
-    names = [line.strip() for line in _read(contacts).splitlines()] if contacts else []
     detectors = default_detectors(
-        contacts=[name for name in names if name],
+        contacts=read_contacts(Context(), contacts),
         regions=tuple(r.upper() for r in regions) or DEFAULT_REGIONS,
     )
     kept = PlaceholderMap()
@@ -64,7 +68,7 @@ def minimise(
     if as_json:
         print_json(_as_data(done, values if reveal else {}))
     else:
-        _show(done, values if reveal else {})
+        _show(done, values if reveal else {}, caveats=caveats)
     return 0
 
 
@@ -92,7 +96,7 @@ def _as_data(done: Minimised, values: dict[str, str]) -> dict[str, Any]:
     return data
 
 
-def _show(done: Minimised, values: dict[str, str]) -> None:
+def _show(done: Minimised, values: dict[str, str], *, caveats: bool) -> None:
     print(shown.answer(str(done.fields["text"])))
     if done.replacements:
         say()
@@ -110,6 +114,6 @@ def _show(done: Minimised, values: dict[str, str]) -> None:
         print_table(headers, rows)
     for event in done.events:
         say(f"{event.code}: {event.message}")
-    say(paint("not guaranteed:", "yellow"))
-    for words in done.not_guaranteed:
+    say("not guaranteed:" if caveats else _NOT_ALL)
+    for words in done.not_guaranteed if caveats else ():
         say(f"  - {words}")

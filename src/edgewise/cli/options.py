@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -15,19 +16,35 @@ from edgewise.errors import InputError
 
 __all__ = [
     "TASK_HELP",
+    "contacts_option",
     "context_options",
     "generation_defaults",
     "generation_options",
     "json_option",
     "model_size",
     "parse_overrides",
+    "policy_option",
     "read_prompt",
     "request_from",
+    "require_active",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 TASK_HELP = "Task class; auto: the classifier that the policy trusts says it."
+
+contacts_option = click.option(
+    "--contacts",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Names to replace in what leaves, one a line. Default: contacts.txt in the home, if any.",
+)
+
+policy_option = click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="Policy that routes it. Default: the home's, else the one that keeps everything here.",
+)
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
@@ -151,6 +168,20 @@ def request_from(
         speculate=not options["no_speculation"],
         structure=structure,
     )
+
+
+def require_active(fingerprint: str | None) -> None:
+    """Refuse a bundle of one's own under a policy.
+
+    Raises:
+        InputError: there is one.
+    """
+    if fingerprint is not None:
+        raise InputError(
+            "request-contradiction",
+            "a policy routes to the active deployment, and --fingerprint names another",
+            hint="leave one of the two out",
+        )
 
 
 def read_prompt(argument: str | None) -> str:

@@ -13,6 +13,7 @@ from edgewise.cli.output import (
     print_json,
     print_table,
     say,
+    show,
     show_quantity,
 )
 from edgewise.core.recipe import KvType
@@ -64,7 +65,7 @@ def plan(
 
     if tier == "list":
         for name in ("this-device", *tier_names()):
-            print(name)
+            show(name)
         return 0
     printer = StepPrinter()
     context = Context(report=printer)
@@ -111,14 +112,14 @@ def _show(result: Plan) -> None:
     colour = {Verdict.FITS: "green", Verdict.FITS_WITH_CHANGES: "yellow"}.get(result.verdict, "red")
     import sys
 
-    print(
+    show(
         f"{paint(result.verdict, colour, stream=sys.stdout)}  {result.model['name']} on "
         f"{result.tier.title}"
     )
     for reason in result.reasons:
-        print(f"  {reason}")
+        show(f"  {reason}")
     for change in result.changes:
-        print(
+        show(
             f"  change {change.setting}: {change.before} -> {change.after}, "
             f"saves {mib(change.saves_bytes)}"
         )
@@ -151,7 +152,7 @@ def _show_measured(measured: object) -> None:
     import msgspec
 
     data = msgspec.to_builtins(measured)
-    print(
+    show(
         f"measured peak {mib(data['peak_bytes']['value'])} with the context full, "
         f"planned {mib(data['planned_bytes'])}: "
         f"{data['planned_over_measured_ratio']:.3f}"

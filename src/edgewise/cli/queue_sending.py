@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from edgewise.cli.options import json_option, read_prompt
+from edgewise.cli.options import contacts_option, json_option, policy_option, read_prompt
 from edgewise.cli.output import StepPrinter, paint, print_json, say
 from edgewise.core.state import LinkState
-from edgewise.errors import ExitCode, InputError
+from edgewise.errors import ExitCode
 
 if TYPE_CHECKING:
     from edgewise.core.request import Request
@@ -19,14 +19,6 @@ if TYPE_CHECKING:
     from edgewise.workflow.late_answers import FileApplied
 
 __all__ = ["add", "drain"]
-
-_CONTACTS_BYTES_MAX = 64 << 20
-
-_policy = click.option(
-    "--policy",
-    type=click.Path(path_type=Path),
-    help="Policy that decides. Default: the home's, else the one that keeps everything here.",
-)
 
 
 @click.command()
@@ -51,13 +43,13 @@ _policy = click.option(
     "--priority", type=int, default=4, show_default=True, help="0 to 9, the greatest first."
 )
 @click.option("--key", metavar="TEXT", help="Idempotency key; made when absent.")
-@click.option("--contacts", metavar="FILE", help="Names of contacts to replace, one a line.")
+@contacts_option
 @click.option(
     "--accept-placeholders",
     is_flag=True,
     help="Queue it although its answer keeps the placeholders of what is replaced.",
 )
-@_policy
+@policy_option
 @json_option
 def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: Any) -> int:
     """Queue PROMPT, or what is piped in, for a destination, to be sent when it may be.
@@ -68,6 +60,7 @@ def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: An
     from edgewise.core.request import Message, Request
     from edgewise.route.minimise import default_detectors
     from edgewise.route.offline import Queued
+    from edgewise.workflow.contacts import read_contacts
     from edgewise.workflow.context import Context
     from edgewise.workflow.draining import enqueue_request
     from edgewise.workflow.routing import open_router
@@ -89,7 +82,7 @@ def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: An
         router,
         request,
         options["destination"] or _first(router, request),
-        default_detectors(contacts=_contacts(options["contacts"])),
+        default_detectors(contacts=read_contacts(context, options["contacts"])),
         document=document,
         apply_to=target,
         idempotency_key=options["key"],
@@ -102,7 +95,7 @@ def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: An
 
 
 @click.command()
-@_policy
+@policy_option
 @click.option("--limit", type=click.IntRange(min=1), help="Most operations to handle.")
 @click.option("--wake", is_flag=True, help="Also what waits for the link, at once.")
 @click.option(
@@ -110,9 +103,7 @@ def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: An
     type=click.Choice([str(state) for state in LinkState]),
     help="State of the network to assume. [default: what the interfaces say]",
 )
-@click.option(
-    "--contacts", metavar="FILE", help="Names of contacts that may not leave, one a line."
-)
+@contacts_option
 @json_option
 def drain(
     *,
@@ -120,7 +111,7 @@ def drain(
     limit: int | None,
     wake: bool,
     link: str | None,
-    contacts: str | None,
+    contacts: Path | None,
     as_json: bool,
 ) -> int:
     """Send what is due, each operation once, and put answers into their files.
@@ -131,6 +122,7 @@ def drain(
     """
     from edgewise.device.link import read_link
     from edgewise.route.minimise import default_detectors
+    from edgewise.workflow.contacts import read_contacts
     from edgewise.workflow.context import Context
     from edgewise.workflow.draining import drain_queue, open_drain, open_queue
     from edgewise.workflow.late_answers import apply_to_files
@@ -148,7 +140,7 @@ def drain(
         link=read_link if assumed is None else lambda: assumed,
         limit=limit,
         queue=queue,
-        detectors=default_detectors(contacts=_contacts(contacts)),
+        detectors=default_detectors(contacts=read_contacts(context, contacts)),
     )
     applied = apply_to_files(queue)
     if as_json:
@@ -185,23 +177,6 @@ def _first(router: Any, request: Request) -> str:
     """Return the destination that a task names first; one that does not exist is told later."""
     rule = router.policy.by_task.get(request.task)
     return str(rule.destinations[0]) if rule is not None and rule.destinations else "?"
-
-
-def _contacts(path: str | None) -> list[str]:
-    from edgewise.store.regular import read_regular
-
-    if path is None:
-        return []
-    try:
-        text = read_regular(Path(path), limit_bytes=_CONTACTS_BYTES_MAX).decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            "minimise-unreadable",
-            f"{path} cannot be read: {error}",
-            context={"path": path},
-            hint="name a UTF-8 text file with one name a line",
-        ) from error
-    return [line.strip() for line in text.splitlines() if line.strip()]
 
 
 def _show_added(found: Queued | Refused, *, as_json: bool) -> None:

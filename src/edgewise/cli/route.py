@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from edgewise.cli.assuming import ASSUME_HELP, assumed_of
 from edgewise.cli.options import TASK_HELP, json_option, read_prompt
 from edgewise.cli.output import StepPrinter, paint, print_json, show
 from edgewise.core.outcome import Route
@@ -45,6 +46,7 @@ _SIGNS = {"allows": ("ok", "green"), "denies": ("no", "red"), "not-applicable": 
     type=click.Choice([str(state) for state in LinkState]),
     help="State of the network to assume. Default: whether an interface is up.",
 )
+@click.option("--assume", multiple=True, metavar="NAME=VALUE", help=ASSUME_HELP)
 @json_option
 def route(
     request: str | None,
@@ -56,6 +58,7 @@ def route(
     max_tokens: int | None,
     deadline: float | None,
     link: str | None,
+    assume: tuple[str, ...],
     as_json: bool,
 ) -> int:
     """Say where REQUEST would run, and why; nothing is run and nothing leaves.
@@ -77,7 +80,7 @@ def route(
         Context(report=StepPrinter()),
         asked,
         policy=policy,
-        link=None if link is None else LinkState(link),
+        assume=assumed_of(assume, link),
     )
     if as_json:
         print_json(found)

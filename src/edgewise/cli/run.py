@@ -8,12 +8,19 @@ from typing import Any
 import click
 
 from edgewise.cli.answer import exit_code, show_answer
-from edgewise.cli.options import generation_options, json_option, read_prompt, request_from
+from edgewise.cli.options import (
+    contacts_option,
+    generation_options,
+    json_option,
+    policy_option,
+    read_prompt,
+    request_from,
+    require_active,
+)
 from edgewise.cli.output import StepPrinter, print_json
 from edgewise.cli.routed import answer_by_route
 from edgewise.cli.structure import structure_from, structure_options
 from edgewise.core.request import Message
-from edgewise.errors import InputError
 
 __all__ = ["run"]
 
@@ -22,13 +29,17 @@ __all__ = ["run"]
 @click.argument("prompt", required=False)
 @generation_options
 @structure_options
-@click.option(
-    "--policy",
-    type=click.Path(path_type=Path),
-    help="Policy that routes it. Default: the home's, else the one that keeps everything here.",
-)
+@policy_option
+@contacts_option
 @json_option
-def run(prompt: str | None, *, policy: Path | None, as_json: bool, **options: Any) -> int:
+def run(
+    prompt: str | None,
+    *,
+    policy: Path | None,
+    contacts: Path | None,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Answer PROMPT with the active model, or what is piped in.
 
     With a policy that lets something leave, the route decides who answers; where consent is
@@ -36,6 +47,7 @@ def run(prompt: str | None, *, policy: Path | None, as_json: bool, **options: An
     standard output as it comes; where it came from (route, deployment, tokens, timings) goes to
     standard error. With --json all of it is one object.
     """
+    from edgewise.workflow.contacts import read_contacts
     from edgewise.workflow.context import Context
     from edgewise.workflow.opening import open_session
     from edgewise.workflow.policies import has_policy
@@ -45,9 +57,10 @@ def run(prompt: str | None, *, policy: Path | None, as_json: bool, **options: An
     messages.append(Message(role="user", content=read_prompt(prompt)))
     request = request_from(tuple(messages), options, structure_from(options))
     context = Context(report=StepPrinter())
+    names = read_contacts(context, contacts)
     if policy is not None or has_policy(context):
-        _require_active(fingerprint)
-        outcome = answer_by_route(context, policy, request, as_json=as_json)
+        require_active(fingerprint)
+        outcome = answer_by_route(context, policy, request, contacts=names, as_json=as_json)
         return int(exit_code(outcome, request))
     with open_session(context, fingerprint) as session:
         if as_json:
@@ -56,12 +69,3 @@ def run(prompt: str | None, *, policy: Path | None, as_json: bool, **options: An
         else:
             outcome = show_answer(session, request)
     return int(exit_code(outcome, request))
-
-
-def _require_active(fingerprint: str | None) -> None:
-    if fingerprint is not None:
-        raise InputError(
-            "request-contradiction",
-            "a policy routes to the active deployment, and --fingerprint names another",
-            hint="leave one of the two out",
-        )

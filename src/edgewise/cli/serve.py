@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from edgewise.cli.options import json_option, model_size
+from edgewise.cli.options import contacts_option, json_option, model_size
 from edgewise.cli.output import StepPrinter, paint, say, show_quantity
 from edgewise.errors import InputError, UnsupportedError
 
@@ -77,6 +77,7 @@ _TOKEN_FILE_MAX_BYTES = 4096
     metavar="FILE",
     help="Route requests by this policy; by the home's, where it has one, by default.",
 )
+@contacts_option
 @json_option
 def serve(
     *,
@@ -93,6 +94,7 @@ def serve(
     release_after: int | None,
     fingerprint: str | None,
     policy: str | None,
+    contacts: Path | None,
     as_json: bool,
 ) -> int:
     """Serve the active model to local programs, with an API that OpenAI's clients can call.
@@ -111,6 +113,7 @@ def serve(
         ) from error
     from edgewise.run.messages import PrefixSettings
     from edgewise.serve import Guard, Limits, valid_origin
+    from edgewise.workflow.contacts import read_contacts
     from edgewise.workflow.context import Context
     from edgewise.workflow.serving import open_served
 
@@ -137,6 +140,7 @@ def serve(
             policy=None if policy is None else Path(policy),
             prefixes=prefixes,
             on_event=_say_event,
+            contacts=read_contacts(context, contacts),
         )
         for session in sessions:
             stack.enter_context(session)
@@ -199,8 +203,8 @@ def _show(ready: Ready, *, with_token: bool) -> None:
     print(ready.url, flush=True)
     say(f"model       {ready.model}")
     say(f"fingerprint {ready.fingerprint}")
-    if ready.policy is not None:
-        say(f"policy      {ready.policy.text}")
+    told = "none: everything is answered here" if ready.policy is None else ready.policy.text
+    say(f"policy      {told}")
     if ready.prewarm_ms is not None and ready.load_ms is not None:
         loaded = show_quantity(ready.load_ms, "ms")
         say(f"prewarmed in {ready.prewarm_ms:.0f} ms, of which loading {loaded}")

@@ -111,10 +111,13 @@ def _answer(
     context: Context, report: UpReport, prompt: str, *, as_json: bool, no_chat: bool
 ) -> int:
     from edgewise.cli.answer import exit_code, show_answer
-    from edgewise.cli.chat import converse
+    from edgewise.cli.chat import converse, converse_by_policy
     from edgewise.core.request import Message, Request
     from edgewise.workflow.opening import open_session
+    from edgewise.workflow.policies import has_policy
 
+    routed = has_policy(context)
+    talks = sys.stdin.isatty() and sys.stdout.isatty() and not no_chat
     request = Request(messages=(Message(role="user", content=prompt),), max_tokens=96)
     with open_session(context) as session:
         if as_json:
@@ -124,10 +127,12 @@ def _answer(
         _why_it_fits(report)
         say(f".. {'answer':<9} {prompt}")
         outcome = show_answer(session, request)
-        if sys.stdin.isatty() and sys.stdout.isatty() and not no_chat:
+        if talks and not routed:
             converse(session, generation_defaults())
-        else:
+        elif not talks:
             say('ask more: edgewise run "…", or edgewise chat')
+    if talks and routed:
+        converse_by_policy(context, None, generation_defaults())
     return int(exit_code(outcome))
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "AUTO",
     "DEFAULT_POLICY",
     "FIELDS",
+    "NUMBER_MAX",
     "SCHEMA_VERSION",
     "ClassifierRule",
     "CloudUse",
@@ -50,7 +51,7 @@ FIELDS = ("messages", "tools", "structure", "stop")
 _LATER = ("classifier", "records")
 _RECORDS_MAX = 1_000_000
 _RECORD_DAYS_MAX = 366
-_NUMBER_MAX = 2**53 - 1  # the largest integer that RFC 8785 carries exactly
+NUMBER_MAX = 2**53 - 1  # the largest integer that RFC 8785 carries exactly
 _NAME = re.compile(r"[a-z][a-z0-9-]{0,63}")
 
 
@@ -290,7 +291,7 @@ class Policy(
         """Refuse numbers that have no canonical form: what is signed would have no digest."""
         for name in self.__struct_fields__:
             for where, number in _numbers(name, getattr(self, name)):
-                if not (math.isfinite(number) and abs(number) <= _NUMBER_MAX):
+                if not (math.isfinite(number) and abs(number) <= NUMBER_MAX):
                     raise _invalid(f"{where} is {number:g}; it is a number of at most 2^53 - 1")
 
     def _require_askable(self) -> None:

@@ -131,6 +131,8 @@ def read_records(path: Path) -> tuple[RouteRecord, ...]:
             found.append(msgspec.json.decode(line, type=RouteRecord))
         except (msgspec.MsgspecError, ValueError) as error:
             raise _unsound(path, f"line {at}: {error}") from error
+        except InputError as error:
+            raise _unsound(path, f"line {at}: {error.message}") from error
     return tuple(found)
 
 

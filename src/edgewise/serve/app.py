@@ -122,7 +122,7 @@ class App:
         finally:
             status = exchange.status if exchange.status is not None else "-"
             line = f"{exchange.method} {exchange.route} {status} {exchange.elapsed_ms:.0f} ms"
-            self._log(f"{line} {exchange.note}".rstrip())
+            self._log(" ".join(filter(None, (line, exchange.place, exchange.note))))
 
     async def _answer(self, exchange: Exchange, scope: Scope, receive: Receive, send: Send) -> None:
         headers = exchange.headers
@@ -156,6 +156,7 @@ class App:
 
     async def _fail(self, exchange: Exchange, problem: ProblemError) -> None:
         exchange.note = problem.error.code
+        exchange.place = problem.place or exchange.place
         if exchange.status is None and problem.error.code != "client-gone":
             await exchange.send_problem(problem)
 
@@ -163,6 +164,7 @@ class App:
         body = await self._body(exchange, ChatBody)
         request, client = chat_request(body), _client(scope, exchange, body.user)
         way = await self._ways.find(request, client, body.edgewise)
+        exchange.place = way.place
         if body.stream:
             frames = ChatFrames(body, self.model, way.fingerprint, way.telling)
             await _stream(exchange, way, [request], client, frames)
@@ -176,6 +178,7 @@ class App:
         requests = completion_requests(body, prompts_max=self._limits.prompts_max)
         client = _client(scope, exchange, body.user)
         way = self._ways.here(requests[0], client, body.edgewise)  # raw prompts never leave
+        exchange.place = way.place
         if body.stream:
             frames = CompletionFrames(body, self.model, way.fingerprint, way.telling)
             await _stream(exchange, way, requests, client, frames)
@@ -189,6 +192,7 @@ class App:
         body = await self._body(exchange, ResponseBody)
         request, client = response_request(body), _client(scope, exchange, body.user)
         way = await self._ways.find(request, client, body.edgewise)
+        exchange.place = way.place
         if body.stream:
             frames = ResponseFrames(body, self.model, way.telling)
             await _stream(exchange, way, [request], client, frames)

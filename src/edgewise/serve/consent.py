@@ -46,7 +46,12 @@ class ConsentDesk:
     async def answer(self, exchange: Exchange, name: str) -> None:
         """Record what an application was told."""
         data = await exchange.json_body()
-        body = decode(data, ChoiceBody, nesting_max=self._limits.nesting_max)
+        try:
+            body = decode(data, ChoiceBody, nesting_max=self._limits.nesting_max)
+        except InputError as error:
+            if error.context.get("param") == "until":
+                raise _no_moment(self._questions.get(name)) from None
+            raise
         decision = await self._record(name, body.choice, body.until, Origin.API)
         await exchange.reply(
             ChoiceReply(choice=body.choice, decision=decision, question=name, until=body.until)
@@ -161,6 +166,21 @@ def _end_of_day(text: str, question: Question) -> dt.datetime:
     if latest is not None and day == latest.astimezone().date():
         return min(end, latest)
     return end
+
+
+def _no_moment(question: Question) -> InputError:
+    latest = question.prompt.until_at_most
+    allowed = (
+        "this question takes none"
+        if latest is None
+        else f"{latest.isoformat(timespec='seconds')} at most"
+    )
+    return InputError(
+        "parameter-invalid",
+        f"until: it is no moment with a time zone; {allowed}",
+        context={"param": "until"},
+        hint="write it like 2027-03-31T18:00:00+02:00, with the choice `until`",
+    )
 
 
 def _form_refused(why: str) -> InputError:

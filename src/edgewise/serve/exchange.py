@@ -32,6 +32,7 @@ class Exchange:
         headers: The request's headers.
         route: The pattern of the path, for the log: a path may hold what somebody wrote.
         status: The answer's status, once it began.
+        place: Where it is answered, for the log.
         note: What else the log should say.
         closing: Whether the connection ends with this answer.
     """
@@ -41,6 +42,7 @@ class Exchange:
         self.method: str = scope["method"]
         self.route = "-"
         self.status: int | None = None
+        self.place = ""
         self.note = ""
         self.closing = False
         self.extra_headers: list[tuple[str, str]] = []

@@ -168,6 +168,13 @@ class ProblemError(Exception):
         return headers
 
     @property
+    def place(self) -> str:
+        """Return where the request went: ``local``, ``cloud:NAME`` or ``decline``; if known."""
+        if self._about.destination is not None:
+            return f"cloud:{self._about.destination}"
+        return self._about.route or ""
+
+    @property
     def reply(self) -> ErrorReply:
         """Return the body."""
         default = "server_error" if self.status >= 500 else "invalid_request_error"

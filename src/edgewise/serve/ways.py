@@ -37,6 +37,7 @@ class Way:
         fingerprint: The deployment that answers; empty where that is not known.
         headers: Where the answer is made.
         judged: Whether it gets a verdict when it is complete.
+        destination: Where it is asked, by its name in the policy; empty for here.
     """
 
     taking: Taking
@@ -44,6 +45,12 @@ class Way:
     fingerprint: str
     headers: Headers
     judged: bool = False
+    destination: str = ""
+
+    @property
+    def place(self) -> str:
+        """Return where that is, for the log: ``local`` or ``cloud:NAME``."""
+        return f"cloud:{self.destination}" if self.destination else "local"
 
     @property
     def stream_headers(self) -> Headers:
@@ -85,6 +92,7 @@ class Ways:
             taking=self._elsewhere if after is None else _Doubting(self._elsewhere, after),
             telling=Telling(),
             fingerprint="",
+            destination=decision.destination,
             headers=[
                 ("x-edgewise-route", "cloud"),
                 ("x-edgewise-destination", decision.destination),

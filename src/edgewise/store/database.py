@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 
 from edgewise.errors import EdgewiseError, IntegrityError, ResourceError
@@ -20,6 +21,7 @@ __all__ = ["STATE_DATABASE", "StateDatabase"]
 
 STATE_DATABASE = "state.sqlite"
 _BUSY_TIMEOUT_S = 10.0
+_RETRY_S = 0.01
 
 
 class StateDatabase:
@@ -113,7 +115,7 @@ class StateDatabase:
         connection = sqlite3.connect(self.path, timeout=self._timeout_s, isolation_level=None)
         try:
             connection.row_factory = sqlite3.Row
-            connection.execute("PRAGMA journal_mode=WAL")
+            self._use_log(connection)
             connection.execute("PRAGMA synchronous=FULL")
             connection.execute("PRAGMA foreign_keys=ON")
             connection.execute("PRAGMA secure_delete=ON")
@@ -122,6 +124,20 @@ class StateDatabase:
             connection.close()
             raise
         return connection
+
+    def _use_log(self, connection: sqlite3.Connection) -> None:
+        """Switch to the write-ahead log; when several processes begin, SQLite itself won't wait."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                connection.execute("PRAGMA journal_mode=WAL")
+            except sqlite3.OperationalError as error:
+                busy = error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() >= deadline:
+                    raise
+                time.sleep(_RETRY_S)
+            else:
+                return
 
     def _migrate(self, connection: sqlite3.Connection) -> None:
         connection.execute("BEGIN IMMEDIATE")

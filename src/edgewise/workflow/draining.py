@@ -48,6 +48,7 @@ from edgewise.route.offline import Outgoing as QueuedBytes
 from edgewise.route.outgoing import prepare, unreplaced
 from edgewise.route.policy import Policy
 from edgewise.route.service import Router
+from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
 from edgewise.workflow.queue_rules import (
     barred,
@@ -208,10 +209,12 @@ def drain_queue(
         settings: Whether a decline ends an operation or lets it wait. What a trusted policy does
             not allow any more ends in either case.
         queue: The queue; the home's by default.
-        detectors: What may not be in anything that leaves, as it is known now; all of them, with no
-            contacts, by default. Nothing is replaced in what waits: what they find ends it.
+        detectors: What may not be in anything that leaves, as it is known now; all of them, with
+            the home's contacts, by default. Nothing is replaced in what waits: what they find ends
+            it.
 
     Raises:
+        InputError: the home's contacts cannot be read.
         UnsupportedError: the extra ``minimise`` is not installed (``minimise-library-missing``).
         ResourceError, IntegrityError: the state database cannot be read or written; what was being
             sent is then as after a crash.
@@ -229,8 +232,9 @@ def drain_queue(
             clock_skew_s=queue.now().skew_s,
         )
     sender = QueueSender(client)
-    found_now = default_detectors() if detectors is None else detectors
-    desk = _Desk(context, router, sender.resting, link, found_now)
+    if detectors is None:
+        detectors = default_detectors(contacts=read_contacts(context))
+    desk = _Desk(context, router, sender.resting, link, detectors)
     drainer = Drainer(queue, sender, desk.authorise, compatible=compatible, settings=settings)
     try:
         return drainer.drain(limit=limit, stop=lambda: stop() or link() not in links)

@@ -24,32 +24,23 @@ from edgewise.core.outcome import (
     Provenance,
     Route,
     RouteDecision,
-    Timings,
-    TokenCounts,
 )
-from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.request import Request
 from edgewise.core.signals import Escalation
 from edgewise.core.state import DeviceState, LinkState
 from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
-from edgewise.route.cloud import (
-    CancelToken,
-    CloudAnswer,
-    CloudClient,
-    CloudFailure,
-    Secrets,
-    SpendLedger,
-)
+from edgewise.route.cloud import CancelToken, CloudClient, Secrets, SpendLedger
 from edgewise.route.cloud.faults import cancelled
 from edgewise.route.consent import ConsentPrompt
 from edgewise.route.facts import Doubt, RouteEvidence
-from edgewise.route.minimise import default_detectors, restore_json
+from edgewise.route.minimise import default_detectors
 from edgewise.route.outgoing import Outgoing, prepare, question_for, stays, unanswerable
-from edgewise.route.permits import CloudPermit
 from edgewise.route.service import Router
 from edgewise.run.session import Session
+from edgewise.workflow.cloud_answers import ask_destination
+from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
 from edgewise.workflow.judging import Judge
 from edgewise.workflow.opening import open_session
@@ -60,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Hybrid", "hybrid_over", "open_hybrid"]
 
-_ELSEWHERE = "it ran at the destination, which does not say"
 _NO_SIGNALS = Event(
     code="signals-unavailable",
     message="a destination answered, and does not tell how sure its model was",
@@ -71,7 +61,7 @@ def open_hybrid(
     context: Context,
     policy: Path | None = None,
     *,
-    contacts: Sequence[str] = (),
+    contacts: Sequence[str] | None = None,
     link: Callable[[], LinkState] = read_link,
 ) -> Hybrid:
     """Return a feature under a policy, on the active deployment where there is one.
@@ -79,22 +69,24 @@ def open_hybrid(
     Args:
         context: Whose home and device.
         policy: A policy's file; the home's own by default.
-        contacts: Names of the user's contacts, which are replaced in what leaves.
+        contacts: Names of the user's contacts, which are replaced in what leaves; those in the
+            home's ``contacts.txt`` by default.
         link: Says how the network is, without sending anything.
 
     Raises:
-        InputError: the policy cannot be read.
+        InputError: the policy or the contacts cannot be read.
         IntegrityError: its signature is wrong, or the active bundle is damaged.
         UnsupportedError: the policy lets something leave, and the extras ``cloud`` and
             ``minimise`` are not installed.
     """
+    names = read_contacts(context) if contacts is None else contacts
     router = open_router(context, policy)
     active, session = False, None
     with contextlib.suppress(InputError):  # nothing is active: the router is told
         active = bool(context.bundles.active().fingerprint)
     if active:
         session = open_session(context, router=router, recorded=lambda _request: False)
-    return hybrid_over(context, router, session, contacts=contacts, link=link)
+    return hybrid_over(context, router, session, contacts=names, link=link)
 
 
 def hybrid_over(
@@ -166,6 +158,13 @@ class Hybrid:
         self._read_state = state or (lambda: read_state(context.home.root))
         self._known = EvidenceReader(context, bundle, router.loaded)
         self.judged = Judge(context, bundle, router.policy)
+
+    @property
+    def deployment(self) -> str:
+        """Return the name and the fingerprint's head of what answers here; empty for nothing."""
+        if self._bundle is None:
+            return ""
+        return f"{self._bundle.model} ({self._bundle.fingerprint[:12]})"
 
     def __enter__(self) -> Self:
         return self
@@ -342,47 +341,17 @@ class Hybrid:
         sent = self.router.permit(request, state, evidence, outgoing.payload.body, destination=name)
         if sent.permit is None:
             return self.declined(sent.decision)
-        outcome = self._asked(self.client, outgoing, sent.decision, sent.permit, on_text, cancel)
+        outcome = ask_destination(
+            self.client,
+            outgoing,
+            sent.permit,
+            self._provenance(sent.decision),
+            on_text=on_text,
+            cancel=cancel,
+        )
         if not request.signals or not isinstance(outcome, Completed):
             return outcome
         return msgspec.structs.replace(outcome, events=(*outcome.events, _NO_SIGNALS))
-
-    def _asked(
-        self,
-        client: CloudClient,
-        outgoing: Outgoing,
-        decision: RouteDecision,
-        permit: CloudPermit,
-        on_text: Callable[[str], None] | None,
-        cancel: CancelToken | None,
-    ) -> Outcome:
-        restorer, shown = outgoing.restorer(), []
-
-        def show(piece: str) -> None:
-            if piece:
-                shown.append(piece)
-                if on_text is not None:
-                    on_text(piece)
-
-        found = client.ask(
-            permit,
-            outgoing.destination,
-            outgoing.payload,
-            on_text=lambda piece: show(restorer.feed(piece)),
-            cancel=cancel,
-            deadline_s=outgoing.deadline_s,
-        )
-        show(restorer.flush())
-        provenance = self._provenance(decision)
-        events = (*outgoing.minimised.events, *found.events, *restorer.events)
-        if isinstance(found, CloudFailure):
-            return Failed(
-                error=found.error,
-                partial_text="".join(shown),
-                provenance=provenance,
-                events=events,
-            )
-        return _completed(found, "".join(shown), outgoing, provenance, events)
 
     def declined(self, decision: RouteDecision) -> Declined:
         """Return the outcome of a decision by which nothing is asked elsewhere."""
@@ -403,42 +372,3 @@ class Hybrid:
             device=self._context.device.digest,
             template="",
         )
-
-
-def _completed(
-    found: CloudAnswer,
-    text: str,
-    outgoing: Outgoing,
-    provenance: Provenance,
-    events: tuple[Event, ...],
-) -> Completed:
-    unknown = Unknown(reason=_ELSEWHERE)
-    calls = []
-    for call in found.tool_calls:
-        arguments, happened = restore_json(call.arguments, outgoing.placeholders)
-        calls.append(msgspec.structs.replace(call, arguments=arguments))
-        events += happened
-    return Completed(
-        text=text,
-        finish=found.finish,
-        tokens=TokenCounts(
-            prompt=_count(found.usage.prompt_tokens),
-            reused=0,
-            completion=_count(found.usage.completion_tokens),
-        ),
-        timings=Timings(
-            queue_ms=unknown,
-            prefill_ms=unknown,
-            ttft_ms=found.timings.ttft_ms,
-            decode_ms=unknown,
-            total_ms=found.timings.total_ms,
-            decode_tok_s=unknown,
-        ),
-        provenance=provenance,
-        events=events,
-        tool_calls=tuple(calls),
-    )
-
-
-def _count(quantity: Quantity) -> int | None:
-    return None if isinstance(quantity, Unknown) else int(quantity.number)

@@ -24,6 +24,7 @@ __all__ = ["Judge"]
 
 # Specified: how old what the files of evidence say may be, as for the rest of a route.
 _CALIBRATION_AGE_S: Final = 5.0
+_TASK: Final = "task"  # the one slice of a request that is known here
 _RAW: Final = Escalation(
     judged=False,
     suggested=False,
@@ -70,7 +71,10 @@ class Judge:
         def verdict(done: Completed) -> Escalation:
             open_task = request.task == AUTO and AUTO not in self._policy.by_task
             found = done.provenance.route.task if open_task else request.task
-            return active.judge(done.signals) if self._escalates(found) else _other(found)
+            if not self._escalates(found):
+                return _other(found)
+            by_task = active.evidence is not None and active.evidence.slice_by == _TASK
+            return active.judge(done.signals, found if by_task else None)
 
         return _with(ask(request), verdict)
 

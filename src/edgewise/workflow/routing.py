@@ -12,7 +12,7 @@ import msgspec
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import Event, RouteDecision
 from edgewise.core.request import Request
-from edgewise.core.state import DeviceState, LinkState
+from edgewise.core.state import DeviceState
 from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import InputError
@@ -22,6 +22,7 @@ from edgewise.route.policy_file import LoadedPolicy, in_force
 from edgewise.route.policy_standing import PolicyStanding, standing_events
 from edgewise.route.records import Recorder
 from edgewise.route.service import Router
+from edgewise.workflow.assuming import Assumed
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.policies import load_policy
 
@@ -192,7 +193,7 @@ def explain_route(
     request: Request,
     *,
     policy: Path | None = None,
-    link: LinkState | None = None,
+    assume: Assumed | None = None,
 ) -> Explained:
     """Decide where a request would run, here and now, without running it.
 
@@ -200,7 +201,7 @@ def explain_route(
         context: Whose home and device.
         request: The request.
         policy: A policy's file; the home's own by default.
-        link: The state of the network to assume; what the interfaces say by default.
+        assume: What to take for true instead of reading it.
 
     Raises:
         InputError: the policy cannot be read.
@@ -212,15 +213,17 @@ def explain_route(
         bundle: Bundle | None = context.bundles.active()
     except InputError:
         bundle = None
-    state = msgspec.structs.replace(read_state(context.home.root), link=link or read_link())
-    assumed = {} if link is None else {"link": link.value}
+    assume = assume or Assumed()
+    read = read_state(context.home.root)
+    state = assume.state(msgspec.structs.replace(read, link=assume.link or read_link()))
     router = _router(context, loaded)
-    evidence = router.known(request, route_evidence(context, bundle, loaded))
+    known = assume.evidence(route_evidence(context, bundle, loaded))
+    evidence = router.known(request, known)
     decision = decide(request, request.data_class, state, loaded.policy, evidence)
     return Explained(
         decision=decision,
         policy=router.standing(),
         state=state,
         evidence=evidence,
-        assumed=assumed,
+        assumed=assume.told(),
     )

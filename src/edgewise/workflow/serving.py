@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from edgewise.run.messages import PrefixSettings
 from edgewise.run.session import Session
 from edgewise.runtimes import registry
 from edgewise.workflow.artifacts import find_built, label, subject
+from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.opening import open_sessions
 from edgewise.workflow.policies import has_policy
@@ -32,14 +33,17 @@ def open_served(
     policy: Path | None = None,
     prefixes: PrefixSettings | None = None,
     on_event: Callable[[Event], None] | None = None,
+    contacts: Sequence[str] | None = None,
 ) -> tuple[list[Session], Hybrid | None, ConsentLedger]:
     """Return the sessions of a server and, under a policy, the feature that routes its requests.
 
     The feature is ``None`` where no policy is given and the home has none. It asks destinations
-    and answers nothing itself; the sessions do, and are to be closed.
+    and answers nothing itself; the sessions do, and are to be closed. ``contacts`` are names that
+    are replaced in what leaves; those in the home's ``contacts.txt`` by default.
 
     Raises:
-        InputError: the policy cannot be read, nothing is active, or there is no such bundle.
+        InputError: the policy or the contacts cannot be read, nothing is active, or there is no
+            such bundle.
         IntegrityError: the policy's signature is wrong, or the bundle's manifest is damaged.
         UnsupportedError: the policy lets something leave, and the extras ``cloud`` and
             ``minimise`` are not installed.
@@ -50,6 +54,7 @@ def open_served(
         return sessions, None, ledger
     from edgewise.workflow.hybrid import hybrid_over  # noqa: PLC0415 - loaded where it is needed
 
+    names = read_contacts(context) if contacts is None else contacts
     router = open_router(context, policy, ledger=ledger, on_event=on_event or noting(context))
     state = StateReader(context)
     sessions = open_sessions(
@@ -62,7 +67,8 @@ def open_served(
         # The feature routes conversations; what is to be gone on from is routed here only.
         recorded=lambda request: request.prompt is not None,
     )
-    return sessions, hybrid_over(context, router, sessions[0], state=state), ledger
+    feature = hybrid_over(context, router, sessions[0], contacts=names, state=state)
+    return sessions, feature, ledger
 
 
 def serve_artifact(

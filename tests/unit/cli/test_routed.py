@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import sys
 from pathlib import Path
@@ -28,12 +29,18 @@ class Terminal(io.StringIO):
         return True
 
 
-def question() -> ConsentPrompt:
+def question(until: dt.datetime | None = None) -> ConsentPrompt:
     place = Destination(name="acme", url="https://a.example/v1", model="m", basis=Basis.CONSENT)
     scope = ConsentScope(feature="f", data_class="personal", destination="acme", purpose="help")
     sent = (SentField(name="messages", characters=7),)
     return consent_prompt(
-        scope, place, reasons=("it is long",), benefit="help", sent=sent, caveats=CAVEATS
+        scope,
+        place,
+        reasons=("it is long",),
+        benefit="help",
+        sent=sent,
+        caveats=CAVEATS,
+        until_at_most=until,
     )
 
 
@@ -61,6 +68,39 @@ def test_details_are_shown_when_they_are_asked_for(
     assert entry.kind == ("grant" if agreed else "deny")
     assert ("agreed" if agreed else "refused; nothing was sent") in said
     assert f"take it back with: edgewise consent revoke {entry.id}\n" in said
+
+
+LATEST = (dt.datetime.now(dt.UTC) + dt.timedelta(days=7)).replace(microsecond=0)
+DAY = (dt.datetime.now().astimezone() + dt.timedelta(days=3)).date()
+
+
+@pytest.mark.parametrize(
+    ("typed", "ends", "said"),
+    [
+        ("\n", LATEST, ""),
+        (f"{LATEST.astimezone().date()}\n", LATEST, ""),
+        (
+            f"{DAY}\n",
+            dt.datetime.combine(DAY + dt.timedelta(days=1), dt.time()).astimezone(),
+            "",
+        ),
+        ("tomorrow\n\n", LATEST, "consent-date-invalid: 'tomorrow' is no date"),
+        ("2001-01-01\n\n", LATEST, "consent-date-invalid"),
+        ("2999-01-01\n\n", LATEST, f"later than was offered, which is {LATEST.isoformat()}"),
+    ],
+)
+def test_until_asks_for_the_day(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, typed: str, ends: dt.datetime, said: str
+) -> None:
+    err = Terminal()
+    monkeypatch.setattr(sys, "stdin", Terminal(f"until\n{typed}"))
+    monkeypatch.setattr(sys, "stderr", err)
+    context = Context(Home(tmp_path / "home"))
+    assert _agreed(context, question(LATEST), None)
+    assert f"Until which day [{LATEST.astimezone().date()}]" in err.getvalue()
+    assert said in err.getvalue()
+    (entry,) = ConsentLedger(context.home).entries()
+    assert (entry.once, entry.expires_at) == (False, ends)
 
 
 def test_off_a_terminal_all_of_it_is_shown_and_nothing_is_recorded(

@@ -89,15 +89,19 @@ ESCALATES = (
 )
 
 
-def calibrate(world: World) -> str:
-    """Have a calibration that stands judge the answers; return its digest."""
+def calibrate(world: World, slice_by: str | None = None) -> str:
+    """Have a calibration that stands judge the answers; return its digest.
+
+    With ``slice_by``, all of its cases are of the slice ``chat`` by that key.
+    """
+    slices = {} if slice_by is None else {slice_by: "chat"}
     cases = tuple(
-        msgspec.structs.replace(case, signals={"entropy_mean": case.signals["u"]})
+        msgspec.structs.replace(case, signals={"entropy_mean": case.signals["u"]}, slices=slices)
         for case in made_cases(500, 1, fingerprint=DEPLOYMENT.fingerprint)
     )
     report = calibrate_cases(
         cases,
-        CalibrateSettings(bootstrap_rounds=0),
+        CalibrateSettings(bootstrap_rounds=0, slice_by=slice_by),
         dataset_sha256="0" * 64,
         sections=sections_of(DEPLOYMENT),
     )
@@ -115,6 +119,7 @@ def routed(
     answer: Answer = echo,
     able: bool = False,
     judged: bool = False,
+    slice_by: str | None = None,
     session: FakeSession | None = None,
     serve: dict[str, Any] | None = None,
     **policy: Any,
@@ -123,6 +128,7 @@ def routed(
 
     With ``able``, this device can answer too, and the policy prefers the destination. With
     ``judged``, it can, and a calibration judges its answers: it keeps those with little entropy.
+    ``slice_by`` is the key of that calibration's slices.
     """
     with RawServer(answer, tls=authority.context()).running() as far:
         if able:
@@ -132,7 +138,7 @@ def routed(
             policy = {"tasks": ESCALATES} | policy
         world = World(Home(folder), far, authority, **policy)
         if judged:
-            calibrate(world)
+            calibrate(world, slice_by)
         if able or judged:
             world.hybrid._known = _able  # type: ignore[assignment]
         lane = session or FakeSession()

@@ -358,6 +358,8 @@ def test_the_log_has_no_content(served: Served) -> None:
     httpx.get(f"{served.url}/v1/models/secret")
     assert not [line for line in served.lines if "secret" in line]
     assert any(line.startswith("POST /v1/chat/completions 200 ") for line in served.lines)
+    routed = [line for line in served.lines if line.startswith("POST /v1/chat/completions 200 ")]
+    assert all(line.endswith(" ms local") for line in routed)
 
 
 # -- servers of their own -------------------------------------------------------------------------

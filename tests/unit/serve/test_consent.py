@@ -114,6 +114,25 @@ def test_an_answer_that_was_not_offered_records_nothing_and_leaves_it_open(
     assert place.answer(name).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ({"choice": "until"}, "`until` needs a date, {latest} at most"),
+        ({"choice": "until", "until": "2999-01-01T00:00:00Z"}, "which is {latest} at most"),
+        ({"choice": "until", "until": "2026-12-05"}, "no moment with a time zone; {latest:.19}"),
+        ({"choice": "once", "until": "2999-01-01T00:00:00Z"}, "not to `once`"),
+    ],
+)
+def test_a_wrong_until_is_told_what_is_allowed(
+    place: Place, body: dict[str, Any], says: str
+) -> None:
+    asked = place.question()
+    latest = dt.datetime.fromisoformat(asked["until_at_most"]).isoformat()
+    reply = httpx.post(f"{place.served.url}/edgewise/v1/consent/{asked['id']}", json=body)
+    assert says.format(latest=latest) in reply.json()["error"]["message"]
+    assert place.decisions() == []
+
+
 def test_two_clients_have_questions_of_their_own(place: Place) -> None:
     one = place.question(user="one")["id"]
     other = place.question(user="other")["id"]

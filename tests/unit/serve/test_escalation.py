@@ -84,6 +84,25 @@ def digest(place: Place) -> str:
     return found
 
 
+@pytest.mark.parametrize("slice_by", ["task", "topic"])
+def test_a_calibration_by_tasks_judges_by_the_requests_task(
+    tmp_path: Path, authority: Authority, slice_by: str
+) -> None:
+    with routed(
+        tmp_path / "home",
+        authority,
+        judged=True,
+        slice_by=slice_by,
+        session=FakeSession(entropy=UNSURE),
+    ) as place:
+        told = last_told(ask(place, stream=True))[1]["escalation"]
+    if slice_by == "task":
+        assert (told["judged"], told["slice"], told["suggested"]) == (True, "chat", True)
+    else:
+        assert not told["judged"]
+        assert "nobody said the request's slice" in told["reasons"][0]
+
+
 def test_a_certain_answer_is_kept_and_asking_elsewhere_is_declined(
     tmp_path: Path, authority: Authority
 ) -> None:

@@ -23,7 +23,9 @@ from tests.unit.route.cloud.servers import (
 from tests.unit.serve.fakes import FINGERPRINT, MODEL, serving, wait_for
 from tests.unit.serve.routed import LETTER, MAIL, PERSONAL, Place, routed
 
-from edgewise.route.policy import RecordRule
+from edgewise.core.request import Message, Request
+from edgewise.route.facts import ClassifiedTask
+from edgewise.route.policy import ClassifierRule, CloudUse, RecordRule, TaskRule
 from edgewise.route.records import RecordStore
 from edgewise.serve.limits import Limits
 
@@ -298,9 +300,53 @@ def test_nothing_that_somebody_wrote_is_logged(place: Place) -> None:
     place.page("made-up-name")
     told = "\n".join(place.served.lines)
     assert "consent-required" in told
+    asked_for = [x for x in place.served.lines if x.startswith("POST /v1/chat/completions")]
+    assert [line.partition(" ms ")[2] for line in asked_for] == [
+        "decline consent-required",
+        "cloud:far",
+    ]
     assert "POST /edgewise/v1/consent/{id} 200" in told
     for secret in (MAIL, "Hopper", asked["id"], "made-up-name"):
         assert secret not in told
+
+
+TRUSTED = ClassifierRule(evidence="c1" * 32, otherwise="chat", may_leave=("letters",))
+TASKS = (
+    TaskRule(name="chat"),
+    TaskRule(name="letters", cloud=CloudUse.PREFERRED, destinations=("far",)),
+    TaskRule(name="secret", cloud=CloudUse.PREFERRED, destinations=("far",)),
+)
+
+
+def classified(request: Request) -> ClassifiedTask:
+    """Say the task as a classifier whose evidence stands: by the first word."""
+    word = request.messages[-1].content.split()[0].lower()
+    score = 0.99 if word in {"letters", "secret"} else 0.2
+    return ClassifiedTask(
+        stands=True, task=word, score=score, threshold=0.9, evidence=TRUSTED.evidence
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "route"),
+    [
+        ("letters to Ada, please", "cloud"),
+        ("secret letter to Ada", "local"),  # found out, and not named in may_leave
+        ("hello there", "local"),  # not found out
+    ],
+)
+def test_a_task_that_is_left_open_is_found_out_here(
+    tmp_path: Path, authority: Authority, text: str, route: str
+) -> None:
+    policy: dict[str, Any] = {"tasks": TASKS, "classifier": TRUSTED, "classify": classified}
+    with routed(tmp_path / "home", authority, able=True, **policy) as place:
+        asked = Request(
+            messages=(Message(role="user", content="letters"),), data_class="personal", task="auto"
+        )
+        place.world.agree(asked)
+        reply = place.chat(text, edgewise=PERSONAL | {"task": "auto"})
+        assert (reply.status_code, reply.headers["x-edgewise-route"]) == (200, route)
+        assert place.far.connections == (1 if route == "cloud" else 0)
 
 
 def test_without_a_policy_there_is_nothing_of_it() -> None:

@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 from tests.unit.route.policies import WHOLE
 
-from edgewise.cli.chat import _say_policy
 from edgewise.cli.root import root
 from edgewise.cli.serve import _show, _show_json
 from edgewise.core.outcome import Event
@@ -111,21 +110,6 @@ def test_the_check_ends_with_10(context: Context) -> None:
     assert "expired on 2026-02-01" in done.stdout.splitlines()[0]
     told = json.loads(CliRunner().invoke(root, ["policy", "check", path, "--json"]).stdout)
     assert (told["policy"]["force"], told["passed"]) == ("expired", False)
-
-
-def test_a_chat_says_that_it_asks_no_policy(
-    context: Context, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _say_policy(context)
-    assert capsys.readouterr().err == ""
-    write(context, expires="2026-02-01")
-    _say_policy(context)
-    said = capsys.readouterr().err
-    assert "a chat stays on this device" in said
-    assert "expired on 2026-02-01" in said
-    (context.home.root / "policy.json").write_text("{}", encoding="utf-8")
-    _say_policy(context)
-    assert "policy-ambiguous" in capsys.readouterr().err
 
 
 def test_a_server_names_its_policy(context: Context, capsys: pytest.CaptureFixture[str]) -> None:

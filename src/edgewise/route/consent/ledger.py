@@ -358,12 +358,12 @@ def _until(expires_at: dt.datetime | None, moment: Moment, *, standing: bool) ->
             raise _date_invalid("a consent for more than one use needs a date on which it ends")
         return None
     if expires_at.tzinfo is None:
-        raise _date_invalid("the date has no time zone")
+        raise _date_invalid("the date has no time zone: write it like +02:00 or Z")
     until_ms = from_datetime(expires_at)
     if moment.skewed:
         raise _clock_skewed(moment)
     if moment.over(until_ms):
-        raise _date_invalid("the date is over")
+        raise _date_invalid(f"{expires_at.isoformat()} is over")
     if until_ms > moment.now_ms + STANDING_DAYS_MAX * 86_400_000:
         raise _date_invalid(f"the date is more than {STANDING_DAYS_MAX} days away")
     return until_ms

@@ -222,17 +222,24 @@ def record_choice(
             raises.
     """
     if choice not in prompt.choices:
-        raise _choice_invalid(f"{str(choice)!r} was not offered")
-    if (choice is Choice.UNTIL) is not (until is not None):
-        raise _choice_invalid("a date belongs to the choice `until`, and to no other")
+        offered = ", ".join(prompt.choices)
+        raise _choice_invalid(f"{str(choice)!r} was not offered; offered were: {offered}", prompt)
+    if choice is Choice.UNTIL and until is None:
+        raise _choice_invalid(f"`until` needs a date, {_latest(prompt)}", prompt)
+    if choice is not Choice.UNTIL and until is not None:
+        raise _choice_invalid(f"a date belongs to the choice `until`, not to `{choice}`", prompt)
     if choice is Choice.NO:
         return ledger.deny(prompt.scope, origin=origin)
     terms = prompt.recipient.terms
     if until is None:
         return ledger.grant(prompt.scope, terms, origin=origin).id
     latest = prompt.until_at_most
-    if until.tzinfo is None or latest is None or until > latest:
-        raise _choice_invalid("the date has no time zone, or is later than was offered")
+    if until.tzinfo is None:
+        raise _choice_invalid("the date has no time zone: write it like +02:00 or Z", prompt)
+    if latest is None or until > latest:
+        raise _choice_invalid(
+            f"{until.isoformat()} is later than was offered, which is {_latest(prompt)}", prompt
+        )
     grant = ledger.grant(
         prompt.scope, terms, origin=origin, once=False, expires_at=until, standing_allowed=True
     )
@@ -340,9 +347,19 @@ def _invalid(why: str) -> InputError:
     )
 
 
-def _choice_invalid(why: str) -> InputError:
+def _latest(prompt: ConsentPrompt) -> str:
+    latest = prompt.until_at_most
+    return "and none was offered" if latest is None else f"{latest.isoformat()} at most"
+
+
+def _choice_invalid(why: str, prompt: ConsentPrompt) -> InputError:
+    latest = prompt.until_at_most
     return InputError(
         "consent-choice-invalid",
         f"this answer cannot be recorded: {why}",
+        context={
+            "choices": [str(one) for one in prompt.choices],
+            "until_at_most": None if latest is None else latest.isoformat(),
+        },
         hint="answer with one of the prompt's choices",
     )

@@ -3,7 +3,7 @@
 Those who fetch are generous: ``https:evil.example`` without slashes is a link, a tab or a line end
 in it counts for nothing, and in HTML any character may be an entity. So what stands in a tag or in
 the brackets of a link of Markdown is a link whatever it is; elsewhere a link begins with a scheme,
-with two slashes or with ``www.``, after all escapes were read.
+with two slashes, with ``www.``, or as a host name with a path, after all escapes were read.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import hashlib
 import re
 
 from edgewise.route.minimise.escapes import unescaped
+from edgewise.route.minimise.hosts import HOST_PATH, ends_as_host
 
 __all__ = ["Link"]
 
@@ -19,6 +20,7 @@ _BLOCK = 8192  # of a longer link the digest is compared
 _OVERLAP = 256  # no beginning of a link is longer, as it is written
 _PIECES = re.compile(r"[\s<>()\[\]]|[^\s<>()\[\]]+")
 _BEGINS = re.compile(r"(?:https?|wss?|ftps?|javascript|vbscript):|[/\\]{2}|www\.", re.IGNORECASE)
+_PATH = re.compile(HOST_PATH)
 _UNSEEN = re.compile(r"[\t\r\n]")  # the URL standard takes them out first
 _BEFORE = re.compile(r"[^./\\]*[(\[{<\"'*_`=:,]|")  # what a link may be put into
 _AROUND = "([{<\"'*_`"
@@ -97,7 +99,7 @@ class Link:
             not self._long and _HARMLESS.fullmatch(self._run.lstrip())
         ):
             return True
-        return self._begun or _begins(self._run)
+        return self._begun or _begins(self._run) or ends_as_host(self._run)
 
     @property
     def before(self) -> str:
@@ -115,4 +117,4 @@ def _begins(run: str) -> bool:
     plain = _UNSEEN.sub("", run)
     read = unescaped(plain)
     both = plain if read is None else f"{plain} {_UNSEEN.sub('', read[0])}"
-    return _BEGINS.search(both) is not None
+    return _BEGINS.search(both) is not None or _PATH.search(both) is not None

@@ -4,8 +4,9 @@ What is fed may be cut anywhere: ``feed`` holds back only what may still become 
 Restoring any split of a text gives the same as restoring the whole.
 
 A restored answer is shown, and what is shown may fetch: an image whose address holds a
-placeholder would carry the value to whoever wrote the address. So inside a link a placeholder is
-restored only where the user's own text had that very link; elsewhere it stays, with an event.
+placeholder would carry the value to whoever wrote the address. So inside a link or a host name a
+placeholder is restored only where the user's own text had that very one; elsewhere it stays, with
+an event.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 
 from edgewise.core.outcome import Event
 from edgewise.route.minimise.forms import Place, first_partial, places, written
+from edgewise.route.minimise.hosts import after, undecided
 from edgewise.route.minimise.jsontext import replace_tokens
 from edgewise.route.minimise.links import Link
 from edgewise.route.minimise.placeholders import PlaceholderMap
@@ -29,7 +31,7 @@ class Restorer:
     Attributes:
         restored: How many placeholders were replaced so far.
         events: ``placeholder-unknown`` for one that was never given, ``placeholder-in-link`` for
-            one that was left inside a link; the first hundred.
+            one that was left inside a link or a host name; the first hundred.
 
     A placeholder that does not come back is no error, and neither is one that comes back often.
     """
@@ -72,11 +74,11 @@ class Restorer:
         hold = len(text) if final else first_partial(text, at)
         out: list[str] = []
         for place in places(text, at):
-            if place.end > hold:
+            if place.end > hold or (not final and undecided(text, place.end)):
                 hold = min(hold, place.start)
                 break
             out.append(self._pass(text[at : place.start]))
-            out.append(self._replace(text[place.start : place.end], place))
+            out.append(self._replace(text, place))
             at = place.end
         out.append(self._pass(text[at:hold]))
         # One character stays visible to the rule that a bare placeholder begins a word.
@@ -89,7 +91,8 @@ class Restorer:
             self._link.follow(text)
         return text
 
-    def _replace(self, text: str, place: Place) -> str:
+    def _replace(self, whole: str, place: Place) -> str:
+        text = whole[place.start : place.end]
         inside, before = self._link.inside, self._link.before
         self._link.follow(written(place.key))  # however the model wrote it
         entry = self._map.value_of(place.key)
@@ -97,8 +100,10 @@ class Restorer:
             if place.bracketed and not self._map.is_reserved(place.key):
                 self._tell(_unknown(text))
             return text
-        owned = self._map.was_linked(before, place.key)
-        if inside and not (self._links or owned):
+        host = after(whole, place.end)
+        foreign = inside and not self._map.was_linked(before, place.key)
+        foreign = foreign or (bool(host) and not self._map.was_linked(_host(host), place.key))
+        if foreign and not self._links:
             self._tell(_in_link(text))
             return text
         self.restored += 1
@@ -120,7 +125,7 @@ def _unknown(text: str) -> Event:
 def _in_link(text: str) -> Event:
     return Event(
         code="placeholder-in-link",
-        message="a placeholder inside a link was not restored: whoever wrote the link would be "
+        message="a placeholder inside a link or a host name was not restored: its owner would be "
         "sent the value when it is opened",
         context={"placeholder": text},
     )
@@ -166,12 +171,20 @@ def _whole(placeholder_map: PlaceholderMap, text: str, events: list[Event], *, l
     return restored
 
 
+def _host(after_it: str) -> str:
+    """Return how a host name is remembered: no part of a link has this character."""
+    return f"\n{after_it}"
+
+
 def record_links(text: str, placeholder_map: PlaceholderMap) -> None:
-    """Remember the links of a minimised text that have placeholders in them."""
+    """Remember the links and host names of a minimised text that have placeholders in them."""
     link, at = Link(), 0
     for place in places(text):
         link.follow(text[at : place.start])
         if link.inside and placeholder_map.value_of(place.key) is not None:
             placeholder_map.link(link.before, place.key)
+        host = after(text, place.end)
+        if host and placeholder_map.value_of(place.key) is not None:
+            placeholder_map.link(_host(host), place.key)
         link.follow(written(place.key))
         at = place.end

@@ -9,6 +9,7 @@ route: on which side of the policy's own limits it lay, and the task that a clas
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from enum import StrEnum
 
@@ -26,6 +27,7 @@ from edgewise.core.state import (
     StorageState,
     ThermalState,
 )
+from edgewise.errors import InputError
 from edgewise.route.cloud_rules import characters, scope_of
 from edgewise.route.facts import ConsentVerdict, PolicyTrust, RouteEvidence
 from edgewise.route.policy import Policy, TaskRule
@@ -46,6 +48,10 @@ __all__ = [
     "record_of",
     "terms_of",
 ]
+
+SCHEMA_VERSION = 1
+# Sums of as many as a file can hold, and of their squares, are finite.
+WEIGHT_MAX = 1e30
 
 
 class MemoryKept(StrEnum):
@@ -144,7 +150,7 @@ class RouteRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         only: The one destination that a queued operation may go to; empty for others.
     """
 
-    schema_version: int = 1
+    schema_version: int = SCHEMA_VERSION
     day: str
     policy: str
     weight: float = 1.0
@@ -177,6 +183,29 @@ class RouteRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     consents: tuple[ConsentKept, ...]
     spent: tuple[str, ...]
     only: str = ""
+
+    def __post_init__(self) -> None:
+        if self.schema_version != SCHEMA_VERSION:
+            raise _invalid(f"its schema_version is {self.schema_version}; {SCHEMA_VERSION} is read")
+        if not _is_day(self.day):
+            raise _invalid(f"its day is {self.day[:40]!r}, which is no date")
+        if not 1 <= self.weight <= WEIGHT_MAX:
+            raise _invalid(f"its weight is {self.weight:g}; it stands for 1 or more decisions")
+
+
+def _is_day(text: str) -> bool:
+    try:
+        return dt.date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _invalid(why: str) -> InputError:
+    return InputError(
+        "route-records-invalid",
+        f"a record of a decision cannot be used: {why}",
+        hint="export records with `edgewise policy records export FILE`",
+    )
 
 
 def never_leaves(policy: Policy, data_class: str) -> bool:

@@ -38,6 +38,7 @@ __all__ = ["Replayed", "Replayer", "Where"]
 
 # No person calls a task this: it stands for one that the policy does not name.
 _NO_TASK = "\x00"
+_NO_DAY = "2000-01-01"
 _LONGEST_S = 1e9
 _SHORTEST_S = 1e-9
 _MOST, _HOTTEST = 2**31, 100.0  # of tokens, and a temperature, that a request may ask for
@@ -115,7 +116,7 @@ class Replayer:
     def __call__(self, record: RouteRecord) -> Replayed:
         """Return what the policy decides about a record. It raises nothing."""
         bare = msgspec.structs.replace(
-            record, day="", weight=1.0, route=Route.DECLINE, destination=""
+            record, day=_NO_DAY, weight=1.0, route=Route.DECLINE, destination=""
         )
         if bare not in self._done:
             self._done[bare] = self._replayed(bare)

@@ -14,6 +14,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from edgewise.errors import InputError
+from edgewise.route.policy import NUMBER_MAX
+
 __all__ = [
     "CHARACTERS",
     "EXPECTED_S",
@@ -38,6 +41,21 @@ class Span(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     over: Number | None = None
     to: Number | None = None
+
+    def __post_init__(self) -> None:
+        known = [edge for edge in (self.over, self.to) if edge is not None]
+        if not all(abs(edge) <= NUMBER_MAX for edge in known):
+            raise _invalid("an edge is no number of at most 2^53 - 1")
+        if len(known) == 2 and not known[0] < known[1]:
+            raise _invalid(f"nothing is above {known[0]:g} and not above {known[1]:g}")
+
+
+def _invalid(why: str) -> InputError:
+    return InputError(
+        "route-records-invalid",
+        f"a record's bucket cannot be used: {why}",
+        hint="export records with `edgewise policy records export FILE`",
+    )
 
 
 def span(value: Number, edges: Iterable[Number], limits: Iterable[Number | None] = ()) -> Span:

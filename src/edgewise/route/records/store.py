@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from edgewise.errors import IntegrityError
+from edgewise.errors import InputError, IntegrityError
 from edgewise.route.policy import RecordRule
 from edgewise.route.records.record import RouteRecord
 from edgewise.store.database import StateDatabase
@@ -185,10 +185,10 @@ def _prune(connection: sqlite3.Connection, today: dt.date, rule: RecordRule | No
 def _record(row: sqlite3.Row) -> RouteRecord:
     try:
         found = msgspec.json.decode(row["body"], type=RouteRecord)
-    except (msgspec.MsgspecError, ValueError) as error:
+        return msgspec.structs.replace(found, weight=row["drawn"] / row["kept"] / row["share"])
+    except (msgspec.MsgspecError, ValueError, ArithmeticError, TypeError, InputError) as error:
         raise IntegrityError(
             "route-records-damaged",
             f"a record of a decision cannot be read: {error}",
             hint="`edgewise policy records clear` erases them all",
         ) from error
-    return msgspec.structs.replace(found, weight=row["drawn"] / row["kept"] / row["share"])

@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import signal
 import sqlite3
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -89,6 +90,8 @@ def fork(work: Callable[[], int]) -> int:
         status = 99
         try:
             status = work()
+        except BaseException:  # noqa: BLE001 - shown: the parent sees a number only
+            traceback.print_exc()
         finally:
             os._exit(status)
     return child

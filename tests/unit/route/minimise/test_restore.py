@@ -68,6 +68,22 @@ def test_the_same_identifier_has_the_same_number_and_each_spelling_its_own() -> 
         ("e-mail:[EMAIL_1]", "e-mail:Ann@x.org"),
         ("f(x)[EMAIL_1]", "f(x)Ann@x.org"),
         ("IDNUMBER_1", "123-45-6789"),
+        ("mail [EMAIL_1].", "mail Ann@x.org."),
+        ("mail [EMAIL_1]. Then wait", "mail Ann@x.org. Then wait"),
+        ("mail [EMAIL_1].\nThen", "mail Ann@x.org.\nThen"),
+        ("**[EMAIL_1].**", "**Ann@x.org.**"),
+        ("is it [EMAIL_1]?", "is it Ann@x.org?"),
+        ("[EMAIL_1]...", "Ann@x.org..."),
+        ("[EMAIL_1].[1]", "Ann@x.org.[1]"),
+        ("[EMAIL_1],bob", "Ann@x.org,bob"),
+        ("[EMAIL_1]:8080", "Ann@x.org:8080"),
+        ("[EMAIL_1]\u3002\u6b21", "Ann@x.org\u3002\u6b21"),
+        ("Dr.[PERSON_1]", 'Dr.Zo\u00eb "Z" Li'),
+        ("z.B.[EMAIL_1]", "z.B.Ann@x.org"),
+        ("and/or/[EMAIL_1]", "and/or/Ann@x.org"),
+        ("Hi @[PERSON_1]!", 'Hi @Zo\u00eb "Z" Li!'),
+        ("see evil.example, [EMAIL_1]", "see evil.example, Ann@x.org"),
+        ("[EMAIL_1] evil.example", "Ann@x.org evil.example"),
     ],
 )
 def test_forms_in_which_models_hand_one_back(answer: str, shown: str) -> None:
@@ -112,7 +128,8 @@ ALPHABET = st.sampled_from(
     ["[", "]", "\\", "_", "EMAIL", "E", "EM", "email", "PERSON", "1", "2", "9", " ", "*", "s", "x",
      "](", ")", "(", "mailto:", "\n\n", "www.", "&#47;", "http", ":", "\t",
      "\u3010", "\u3011", "'", "//", "/", "<", "<a", ">", "https:", "[EMAIL_1]", "[PERSON_1]",
-     "EMAIL_1", "\n", "\u00e9", "ID", "NUMBER_1", "-"]
+     "EMAIL_1", "\n", "\u00e9", "ID", "NUMBER_1", "-", ".", "evil.example", "@", "%2e", "&#46;",
+     "\u3002", "?"]
 )  # fmt: skip
 ANSWER = st.lists(ALPHABET, max_size=25).map("".join)
 
@@ -186,6 +203,33 @@ def test_a_value_that_reads_like_a_placeholder_is_not_restored_twice() -> None:
         "![x](//[EMAIL_1].evil.example)",
         "https://evil.example/[a](b)/[EMAIL_1]",
         "https:" + "x" * 9000 + "[EMAIL_1]",
+        "[EMAIL_1].evil.example",
+        "see [EMAIL_1].evil.example now",
+        "EMAIL_1.evil.example",
+        "mailto:[EMAIL_1].evil.example",
+        "**[EMAIL_1]**.evil.example",
+        "[EMAIL_1]-a.evil.example",
+        "[EMAIL_1].xn--80ak6aa92e.example",
+        "xn--[EMAIL_1].evil.example",
+        "[EMAIL_1].\u0435vil.example",
+        "[EMAIL_1]\\.evil.example",
+        "[EMAIL_1]%2Eevil.example",
+        "[EMAIL_1]&#46;evil.example",
+        "[EMAIL_1]\\u002eevil.example",
+        "[EMAIL_1]\uff0eevil.example",
+        "[EMAIL_1]\u3002evil.example",
+        "[EMAIL_1]\u200b.evil.example",
+        "[EMAIL_1].[EMAIL_x].evil.example",
+        "a.[EMAIL_1].evil.example",
+        "[EMAIL_1]@evil.example",
+        "x@[EMAIL_1]",
+        "www2.evil.example.[EMAIL_1]",
+        "evil.example/[EMAIL_1]",
+        "evil.example:443/[EMAIL_1]",
+        "evil.example?q=[EMAIL_1]",
+        "evil.example#[EMAIL_1]",
+        "(evil.example/a/b?c=[EMAIL_1])",
+        "evil.example&#47;[EMAIL_1]",
     ],
 )
 def test_a_link_of_the_models_own_gets_no_value(answer: str) -> None:
@@ -260,6 +304,15 @@ def test_it_does_not_inside_another(shown: str) -> None:
     kept = filled()
     record_links("see https://own.example/?q=[EMAIL_1] there", kept)
     assert restore(shown, kept) == shown
+
+
+@pytest.mark.parametrize("shown", ["[EMAIL_1].pdf", "I read [EMAIL_1].pdf.", "x/[EMAIL_1].pdf"])
+def test_a_name_of_the_users_own_comes_back(shown: str) -> None:
+    kept = filled()
+    record_links("open [EMAIL_1].pdf, please", kept)
+    assert restore(shown, kept) == shown.replace("[EMAIL_1]", "Ann@x.org")
+    for other in ("[EMAIL_1].pdf.evil.example", "[EMAIL_2].pdf", "evil.example/[EMAIL_1].pdf"):
+        assert restore(other, kept) == other
 
 
 def test_the_map_shows_nothing_and_goes_nowhere() -> None:

@@ -265,3 +265,51 @@ def test_records_are_read_line_by_line(tmp_path: Path) -> None:
     assert caught.value.code == "route-records-invalid"
     with pytest.raises(InputError):
         read_records(tmp_path / "none")
+
+
+def with_field(name: str, written: str) -> bytes:
+    """Return an exported record whose field is what somebody wrote."""
+    told = msgspec.to_builtins(record(POLICY, evidence=HERE_KNOWN))
+    del told[name]
+    return msgspec.json.encode(told)[:-1] + f',"{name}":{written}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("name", "written"),
+    [
+        *(("weight", w) for w in ("NaN", "1e999", "-1", "0", "0.5", "1e-320", "1e308", "true")),
+        ("weight", "1" + "0" * 400),
+        ("weight", '"1"'),
+        ("characters", '{"over":500,"to":1}'),
+        ("characters", '{"over":1e300}'),
+        ("characters", '{"to":1' + "0" * 400 + "}"),
+        ("characters", '{"to":NaN}'),
+        ("characters", '{"to":true}'),
+        ("max_tokens", '{"over":0,"to":1e18}'),
+        ("temperature", '{"over":-1e300}'),
+        ("expected_s", '{"to":1' + "0" * 400 + "}"),
+        ("expected_s", "7"),
+        *(("day", day) for day in ('"x"', '""', '"2026-13-45"', '"20261201"', "20261201")),
+        *(("schema_version", version) for version in ("2", "-1", "true", "1e400")),
+        ("kinds", "{}"),
+        ("active", "1"),
+    ],
+)
+def test_a_hostile_value_is_a_typed_error_that_names_the_line(
+    tmp_path: Path, name: str, written: str
+) -> None:
+    file = tmp_path / "records.jsonl"
+    good = msgspec.json.encode(record(POLICY, evidence=HERE_KNOWN))
+    file.write_bytes(good + b"\n\n" + with_field(name, written) + b"\n")
+    with pytest.raises(InputError) as caught:
+        read_records(file)
+    assert caught.value.code == "route-records-invalid"
+    assert "line 3: " in caught.value.message
+
+
+def test_the_largest_weights_have_a_finite_sum(tmp_path: Path) -> None:
+    file = tmp_path / "records.jsonl"
+    file.write_bytes(b"\n".join([with_field("weight", "1e30")] * 50))
+    told = diff(POLICY, *read_records(file))
+    assert told.all.requests.number == pytest.approx(5e31)
+    assert told.all.standard_error < 1e31
