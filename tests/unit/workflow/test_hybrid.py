@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,7 +16,7 @@ from tests.unit.route.cloud.servers import (
     delta,
     status,
 )
-from tests.unit.workflow.worlds import World
+from tests.unit.workflow.worlds import World, echo
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import Completed, Declined, Failed, Route
@@ -39,6 +40,17 @@ from edgewise.workflow.opening import open_session
 from edgewise.workflow.serving import open_served
 
 MAIL = "ada.lovelace@example.org"
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture
+def server(authority: Authority) -> Iterator[RawServer]:
+    with RawServer(echo, tls=authority.context()).running() as found:
+        yield found
 
 
 @pytest.fixture
