@@ -35,6 +35,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for name, text in report.user_properties:
             if name == "shown" and report.when == "call":
                 terminalreporter.write_line(str(text))
+    left_out = CACHE.with_name("left-out.txt")
+    for line in left_out.read_text(encoding="utf-8").splitlines() if left_out.exists() else ():
+        terminalreporter.write_line(f"LEFT OUT the runtime {line}")
 
 
 @pytest.fixture(autouse=True)

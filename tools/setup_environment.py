@@ -4,10 +4,10 @@ Usage: python3 tools/setup_environment.py [run|test]
 
 ``run`` installs what ``edgewise up`` needs. ``test`` adds the test, lint and docs groups, the two
 registry models that the tests read, the JavaScript clients that try the local API, and every
-runtime in an environment of its own (about 10 GiB in ``.cache/runtimes``). What is not to be had
-here, such as a runtime without wheels for this platform, is left out, and its tests say so. Both
-are safe to repeat and then take seconds: stamps hold the digest of what was asked for. Only the
-standard library is used here.
+runtime in an environment of its own (about 6 GiB in ``.cache/runtimes``). What is not to be had
+here, such as a runtime without wheels for this platform or one that the disk has no room for, is
+left out, and its tests say so. Both are safe to repeat and then take seconds: stamps hold the
+digest of what was asked for. Only the standard library is used here.
 """
 
 from __future__ import annotations
@@ -33,20 +33,24 @@ TEST_CACHE = ROOT / ".cache" / "test-home"
 TEST_RUNTIMES = ROOT / ".cache" / "runtimes"
 CLIENTS = ROOT / "tests" / "e2e" / "clients" / "node"
 TEST_CLIENTS = ROOT / ".cache" / "clients"
-# One name for each environment; the other runtimes share these.
+# Written for the tests' summary: what was left out, and why.
+LEFT_OUT = ROOT / ".cache" / "left-out.txt"
+# One name for each environment; the other runtimes share these. On a small disk the first ones win.
 RUNTIMES = (
     "transformers",
     "ik",
+    "mlx",
+    "wllama",
+    "tvm",
+    "webllm",
     "onnx-genai",
     "openvino",
     "executorch",
     "litert",
-    "mlx",
-    "tvm",
-    "webllm",
-    "wllama",
 )
 UNSUPPORTED = 3  # the command's exit code for what this platform does not have
+# The largest environment takes half of it; the tests' own files need the rest.
+LEAST_FREE_BYTES = 4 << 30
 
 
 def say(text: str) -> None:
@@ -156,15 +160,28 @@ def install_test_clients() -> None:
     )
 
 
-def install_test_runtimes() -> None:
+def install_test_runtimes() -> bool:
+    """Return whether the disk had room for all of them."""
+    left_out, room = [], True
     for name in RUNTIMES:
-        run(
+        free = shutil.disk_usage(ROOT).free
+        if free < LEAST_FREE_BYTES and not (TEST_RUNTIMES / name).exists():
+            room = False
+            left_out.append(f"{name}: the disk has {free >> 20} MiB free")
+            say(f"-- setup     the runtime {left_out[-1]}, so it is left out")
+            continue
+        code = run(
             f"the runtime {name}, in an environment of its own",
             [str(PYTHON), "-m", "edgewise.cli", "runtime", "install", name],
             may_end=(UNSUPPORTED,),
             EDGEWISE_HOME=str(TEST_CACHE),
             EDGEWISE_RUNTIMES=str(TEST_RUNTIMES),
         )
+        if code:
+            left_out.append(f"{name}: it has no build for this platform")
+    LEFT_OUT.parent.mkdir(exist_ok=True)
+    LEFT_OUT.write_text("".join(f"{line}\n" for line in left_out), encoding="utf-8")
+    return room
 
 
 def main() -> None:
@@ -180,7 +197,8 @@ def main() -> None:
         fetch_test_models()
         if not fresh_enough:
             install_test_clients()
-            install_test_runtimes()
+            if not install_test_runtimes():
+                return  # without the stamp, so that the next time tries again
     stamp.write_text(wanted)
 
 

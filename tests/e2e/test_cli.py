@@ -133,7 +133,11 @@ def test_plan_says_why_it_fits(edgewise: Call) -> None:
         assert quantity["source"]
         assert quantity["value"] > 0
     assert plan["memory"]["kv_cache_bytes"]["value"] == 45 << 20
-    assert plan["decode"]["ceiling_tok_s"]["value"] > 10
+    ceiling = plan["decode"]["ceiling_tok_s"]
+    if ceiling["kind"] == "unknown":  # a cache so large that no buffer measures memory alone
+        assert "last-level cache" in ceiling["reason"]
+    else:
+        assert ceiling["value"] > 10
 
 
 @pytest.mark.parametrize("tier", ["raspberry-pi", "browser-tab", "phone-flagship"])

@@ -233,6 +233,7 @@ def broken(
         "no consent": (asks or place.basis is Basis.CONSENT) and not granted,
         "no declared fields": not fields,
         "unsigned": policy.require_signature and evidence.trust is PolicyTrust.UNSIGNED,
+        "untrusted": evidence.trust is PolicyTrust.UNTRUSTED,
         "expired": evidence.policy_expired or not evidence.clock_right,
         "spent": place.name in evidence.spent,
         "no link": state.link not in policy.device.links,
@@ -314,7 +315,7 @@ def test_a_consent_or_a_signature_that_goes_never_opens_a_way(seed: int) -> None
         make.policy(),
         make.evidence(),
     )
-    poorer = msgspec.structs.replace(evidence, consents=(), trust=PolicyTrust.UNSIGNED)
+    poorer = msgspec.structs.replace(evidence, consents=(), trust=PolicyTrust.UNTRUSTED)
     if decide(request, "notes", state, policy, evidence).route is not Route.CLOUD:
         assert decide(request, "notes", state, policy, poorer).route is not Route.CLOUD
 

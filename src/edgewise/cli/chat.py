@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +16,9 @@ from edgewise.core.outcome import Completed
 from edgewise.core.request import Message
 from edgewise.errors import EdgewiseError
 from edgewise.run.session import Session
+
+if TYPE_CHECKING:
+    from edgewise.workflow.context import Context
 
 __all__ = ["chat", "converse"]
 
@@ -32,9 +36,25 @@ def chat(**options: Any) -> int:
     from edgewise.workflow.opening import open_session
 
     system, fingerprint = options.pop("system"), options.pop("fingerprint")
-    with open_session(Context(report=StepPrinter()), fingerprint) as session:
+    context = Context(report=StepPrinter())
+    with open_session(context, fingerprint) as session:
+        _say_policy(context)
         converse(session, options, system=system)
     return 0
+
+
+def _say_policy(context: Context) -> None:
+    """Say that the home's policy, where there is one, is not asked: a chat stays here anyway."""
+    from edgewise.route.policy_standing import standing
+    from edgewise.workflow.policies import has_policy, load_policy
+
+    try:
+        if not has_policy(context):
+            return
+        told = standing(load_policy(context, advance=False), dt.datetime.now(dt.UTC)).text
+    except EdgewiseError as error:
+        told = f"{error.code}: {error.message}"
+    say(f"a chat stays on this device and does not ask the home's policy ({told})")
 
 
 def converse(session: Session, options: dict[str, Any], *, system: str | None = None) -> None:

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from edgewise.cli.options import json_option
-from edgewise.cli.output import StepPrinter, print_json, print_table, say
-from edgewise.errors import ExitCode, InputError
+from edgewise.cli.output import StepPrinter, paint, print_json, print_table, say
+from edgewise.errors import EdgewiseError, ExitCode, InputError
 
 if TYPE_CHECKING:
     from edgewise.route.consent import ConsentLedger, ConsentScope, LedgerEntry
+    from edgewise.route.coverage import Coverage
+    from edgewise.route.policy import Policy
 
 __all__ = ["consent"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _SCOPE = ("feature", "data_class", "destination", "purpose")
+_policy_option = click.option(
+    "--policy",
+    type=click.Path(path_type=Path),
+    help="Policy that declares the destination. Default: the home's.",
+)
 
 
 @click.group(no_args_is_help=True)
@@ -51,15 +59,24 @@ def _scope_options(*, required: bool) -> Callable[[F], F]:
 
 @consent.command("list")
 @click.option("--in-force", is_flag=True, help="Only what stands now.")
+@_policy_option
 @json_option
-def list_command(*, in_force: bool, as_json: bool) -> int:
-    """List every decision, oldest first, and what became of it."""
+def list_command(*, in_force: bool, policy: Path | None, as_json: bool) -> int:
+    """List every decision, oldest first, and what became of it.
+
+    An agreement stands and covers nothing once the policy declares its destination otherwise.
+    """
     found = [entry for entry in _ledger().entries() if entry.in_force or not in_force]
+    covered = _covered(found, policy)
     if as_json:
-        print_json(found)
+        print_json([_told(entry, covered.get(entry.id)) for entry in found])
     elif found:
         headers = ["decision", "state", "use", "feature", "data class", "destination", "purpose"]
-        print_table(headers, [_row(entry) for entry in found])
+        rows = [_row(entry, covered.get(entry.id)) for entry in found]
+        print_table(headers, rows, whole={"decision"})
+        for name, one in covered.items():
+            if one.covers is False:
+                say(f"{paint('look', 'yellow')}: {name} covers nothing now: {one.reason}")
     else:
         say("no consent stands" if in_force else "nothing was decided yet")
     return 0
@@ -69,22 +86,28 @@ def list_command(*, in_force: bool, as_json: bool) -> int:
 @_scope_options(required=True)
 @click.option("--until", metavar="DATE", help="When it ends: a day, or a time in ISO 8601.")
 @click.option("--standing", is_flag=True, help="For every use until then, if the policy allows.")
+@_policy_option
 @json_option
-def grant(*, until: str | None, standing: bool, as_json: bool, **scope: str) -> int:
-    """Agree, for one use.
+def grant(
+    *, until: str | None, standing: bool, policy: Path | None, as_json: bool, **scope: str
+) -> int:
+    """Agree, for one use, to the destination as the policy declares it now.
 
     A day counts to its end, in this device's time zone.
     """
     from edgewise.route.consent import Origin
+    from edgewise.route.coverage import require_asked
 
     wanted = _scope(scope)
     ends = None if until is None else _moment(until)
+    declared = _policy(policy)
     given = _ledger().grant(
         wanted,
+        require_asked(declared, wanted).terms,
         origin=Origin.CLI,
         once=not standing,
         expires_at=ends,
-        standing_allowed=standing and _standing_allowed(wanted, ends),
+        standing_allowed=standing and _standing_allowed(declared, wanted, ends),
     )
     if as_json:
         print_json(given)
@@ -115,7 +138,10 @@ def deny(*, as_json: bool, **scope: str) -> int:
 @_scope_options(required=False)
 @json_option
 def revoke(decision: str | None, *, as_json: bool, **scope: str | None) -> int:
-    """Take back a DECISION, or all that stand for a scope. A refusal is taken back too."""
+    """Take back a DECISION, or all that stand for a scope. A refusal is taken back too.
+
+    A decision is named by its identifier or the beginning of one.
+    """
     from edgewise.route.consent import Origin
 
     named = any(text is not None for text in scope.values())
@@ -125,8 +151,9 @@ def revoke(decision: str | None, *, as_json: bool, **scope: str | None) -> int:
             "it is not said what to take back",
             hint="name a decision, or a scope by its four options",
         )
-    what = _scope(scope) if decision is None else decision
-    ended = _ledger().revoke(what, origin=Origin.CLI)
+    ledger = _ledger()
+    what = _scope(scope) if decision is None else ledger.find(decision)
+    ended = ledger.revoke(what, origin=Origin.CLI)
     if as_json:
         print_json({"ended": ended})
     else:
@@ -214,17 +241,43 @@ def _ledger() -> ConsentLedger:
     return ConsentLedger(Home())
 
 
-def _standing_allowed(scope: ConsentScope, ends: dt.datetime | None) -> bool:
-    """Whether the home's policy lets a consent of this scope stand until a date."""
+def _policy(path: Path | None) -> Policy:
     from edgewise.workflow.context import Context
-    from edgewise.workflow.routing import load_policy
+    from edgewise.workflow.policies import load_policy
 
-    policy = load_policy(Context(report=StepPrinter())).policy
-    place = policy.places.get(scope.destination)
+    return load_policy(Context(report=StepPrinter()), path).policy
+
+
+def _standing_allowed(policy: Policy, scope: ConsentScope, ends: dt.datetime | None) -> bool:
+    """Whether a policy lets a consent of this scope stand until a date."""
     days = policy.asks(scope.data_class, scope.destination).standing_days
-    if place is None or scope.purpose != place.purpose or not days:
+    if not days:
         return False
     return ends is None or ends <= dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
+
+
+def _covered(entries: list[LedgerEntry], path: Path | None) -> dict[str, Coverage]:
+    """Return what each grant in force covers under a policy; nothing where none can be read."""
+    from edgewise.route.coverage import coverage
+
+    try:
+        declared = _policy(path)
+    except EdgewiseError as error:
+        if path is not None:
+            raise
+        say(f"{paint('note', 'yellow')}: what is covered cannot be told: {error.message}")
+        return {}
+    found = {entry.id: coverage(declared, entry) for entry in entries}
+    return {name: one for name, one in found.items() if one.covers is not None}
+
+
+def _told(entry: LedgerEntry, covered: Coverage | None) -> dict[str, Any]:
+    import msgspec
+
+    told: dict[str, Any] = msgspec.to_builtins(entry)
+    told["covers"] = None if covered is None else covered.covers
+    told["uncovered"] = "" if covered is None else covered.reason
+    return told
 
 
 def _scope(texts: dict[str, Any]) -> ConsentScope:
@@ -263,12 +316,14 @@ def _is_day(text: str) -> bool:
     return True
 
 
-def _row(entry: LedgerEntry) -> list[str]:
+def _row(entry: LedgerEntry, covered: Coverage | None) -> list[str]:
     from edgewise.core.shown import plain
 
     scope = entry.scope
     texts = ["(erased)"] * 4 if scope is None else [getattr(scope, name) for name in _SCOPE]
-    return [plain(entry.id), str(entry.state), _use(entry), *(plain(text) for text in texts)]
+    nothing = covered is not None and covered.covers is False
+    state = f"{entry.state}, covers nothing" if nothing else str(entry.state)
+    return [plain(entry.id), state, _use(entry), *(plain(text) for text in texts)]
 
 
 def _use(entry: LedgerEntry) -> str:

@@ -16,6 +16,8 @@ from edgewise.core.shown import visible
 from edgewise.core.units import mib
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from edgewise.core.quantity import Quantity
     from edgewise.errors import EdgewiseError
     from edgewise.workflow.context import Step
@@ -91,14 +93,19 @@ def print_error(error: EdgewiseError, *, as_json: bool) -> None:
         say(f"{paint('hint', 'yellow')}: {error.hint}")
 
 
-def print_table(headers: list[str], rows: list[list[str]]) -> None:
-    """Print a table on standard output, columns aligned; no cell can make up a row."""
+def print_table(headers: list[str], rows: list[list[str]], *, whole: Collection[str] = ()) -> None:
+    """Print a table on standard output, columns aligned; no cell can make up a row.
+
+    ``whole`` names columns whose cells are never broken: identifiers, which are copied.
+    """
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for header in headers:
-        table.add_column(_one_line(header), overflow="fold")
+        kept = header in whole
+        widest = max((len(row[headers.index(header)]) for row in rows), default=0) if kept else None
+        table.add_column(_one_line(header), overflow="fold", no_wrap=kept, min_width=widest)
     for row in rows:
         table.add_row(*map(_one_line, row))
     # Off a terminal a line is as long as it needs to be: a wrapped figure cannot be grepped.

@@ -97,6 +97,13 @@ def _print(report: ParityReport) -> None:
             [f"perplexity {report.first}", show_quantity(distance.perplexity)],
             [f"perplexity {report.second}", show_quantity(distance.other_perplexity)],
         ]
+    reading = report.reading
+    if reading is not None:
+        rows += [
+            ["read at once", f"{reading.places} places, up to {reading.longest_tokens} tokens"],
+            ["… KL mean to itself", show_quantity(reading.kl_mean_nats, "nats")],
+            ["… KL largest", show_quantity(reading.kl_max_nats, "nats")],
+        ]
     print_table(["compared", f"{report.second} against {report.first}"], rows)
     for text in report.tokenizer_differs:
         say(f"tokenised differently: {text!r}")

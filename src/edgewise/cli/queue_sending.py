@@ -66,16 +66,14 @@ def add(prompt: str | None, *, as_json: bool, policy: Path | None, **options: An
     needed yet. Ends with exit code 10 when it may not wait.
     """
     from edgewise.core.request import Message, Request
-    from edgewise.route.consent import ConsentLedger
     from edgewise.route.minimise import default_detectors
     from edgewise.route.offline import Queued
-    from edgewise.route.service import Router
     from edgewise.workflow.context import Context
     from edgewise.workflow.draining import enqueue_request
-    from edgewise.workflow.routing import load_policy
+    from edgewise.workflow.routing import open_router
 
     context = Context(report=StepPrinter())
-    router = Router(load_policy(context, policy), ConsentLedger(context.home))
+    router = open_router(context, policy)
     text, document, target = _asked_about(prompt, options["document"], options["apply_to"])
     messages = [Message(role="user", content=text)]
     if options["system"]:

@@ -99,7 +99,7 @@ def _show(found: Explained, *, explain: bool) -> None:
     if not explain:
         return
     show()
-    show(f"policy {decision.policy_version}: {found.trust}, {found.trust_reason}")
+    show(f"policy {found.policy.text}: {found.policy.trust_reason}")
     for name, value in found.assumed.items():
         show(f"assumed: {name} is {value}")
     width = max(len(rule.rule) for rule in decision.rules)

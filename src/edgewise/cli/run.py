@@ -38,7 +38,7 @@ def run(prompt: str | None, *, policy: Path | None, as_json: bool, **options: An
     """
     from edgewise.workflow.context import Context
     from edgewise.workflow.opening import open_session
-    from edgewise.workflow.routing import has_policy
+    from edgewise.workflow.policies import has_policy
 
     system, fingerprint = options.pop("system"), options.pop("fingerprint")
     messages = [Message(role="system", content=system)] if system else []

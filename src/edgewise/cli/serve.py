@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import os
 from pathlib import Path
@@ -46,7 +47,7 @@ _TOKEN_FILE_MAX_BYTES = 4096
     "--rate-limit",
     type=click.IntRange(1, 1_000_000),
     metavar="N",
-    help="Requests of one client: N at once, then N a minute; any number by default.",
+    help="Requests of one address: N at once, then N a minute; any number by default.",
 )
 @click.option("--max-body", default="4MiB", show_default=True, help="Longest request body.")
 @click.option(
@@ -144,7 +145,11 @@ def serve(
             sessions, guard=guard, port=port, limits=limits, routing=routing, log=say
         )
         show = _show_json if as_json else functools.partial(_show, with_token=bool(guard.token))
-        server.run(prewarm=prewarm, on_ready=show)
+        policy_told = None if feature is None else feature.router.standing()
+        server.run(
+            prewarm=prewarm,
+            on_ready=lambda ready: show(dataclasses.replace(ready, policy=policy_told)),
+        )
     return 0
 
 
@@ -194,6 +199,8 @@ def _show(ready: Ready, *, with_token: bool) -> None:
     print(ready.url, flush=True)
     say(f"model       {ready.model}")
     say(f"fingerprint {ready.fingerprint}")
+    if ready.policy is not None:
+        say(f"policy      {ready.policy.text}")
     if ready.prewarm_ms is not None and ready.load_ms is not None:
         loaded = show_quantity(ready.load_ms, "ms")
         say(f"prewarmed in {ready.prewarm_ms:.0f} ms, of which loading {loaded}")

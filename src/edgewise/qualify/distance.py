@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from edgewise.core.quantity import Measured, Unknown
-from edgewise.qualify.parity_messages import Distance
+from edgewise.qualify.parity_messages import Distance, Reading
 
-__all__ = ["distance"]
+__all__ = ["distance", "reading"]
 
 # Below this difference of the two best log-probabilities a position is a near-tie.
 _NEAR_TIE_NATS = 0.05
@@ -38,6 +38,22 @@ def distance(first_file: Path, second_file: Path, windows: tuple[tuple[int, ...]
         losses[1].append(-q[rows, targets[part]])
     return _figures(
         np.concatenate(kl), np.concatenate(same), np.concatenate(near), *map(np.concatenate, losses)
+    )
+
+
+def reading(divergences: list[float], same: list[bool], longest: int) -> Reading:
+    """Return the figures of beginnings that were read at once, one entry for each."""
+    count = len(divergences)
+
+    def measured(value: float, words: str) -> Measured:
+        return Measured(value=round(value, 6), source=f"read at once, {words}", n=count)
+
+    return Reading(
+        places=count,
+        longest_tokens=longest,
+        kl_mean_nats=measured(float(np.mean(divergences)), "token by token against it"),
+        kl_max_nats=measured(max(divergences), "largest"),
+        top1_agreement=measured(float(np.mean(same)), "same likeliest token"),
     )
 
 

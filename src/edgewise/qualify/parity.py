@@ -2,7 +2,9 @@
 
 Free-running text is a poor judge: one near-tie early on and two right engines say different
 things. So both are led over the same tokens, and their next-token distributions are compared at
-every position; the text is shown side by side for a person.
+every position; the text is shown side by side for a person. Led token by token, an engine does
+not show what it loses when it reads a prompt in long steps; so the second is also held against
+itself, reading at once.
 
 KL is ``sum p (log p - log q)`` in nats, with the first artifact as ``p``. Perplexity is
 ``exp(mean(-log p(next token)))``.
@@ -30,6 +32,7 @@ from edgewise.qualify.parity_messages import (
     DistanceParams,
     Encoded,
     EncodeParams,
+    Reading,
     Scored,
     ScoreParams,
 )
@@ -83,6 +86,8 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         tokenizer_texts: How many texts both tokenised.
         tokenizer_differs: The texts for which the token ids differ.
         distance: ``None`` where one of the two gives text only.
+        reading: How far the second is from itself when it reads a prompt at once; ``None`` where
+            it gives text only, and in reports from before this was asked.
         answers: Greedy answers side by side.
         missing: What could not be compared, and why.
         gate: The limits that apply and whether they hold.
@@ -96,6 +101,7 @@ class ParityReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     tokenizer_texts: int
     tokenizer_differs: tuple[str, ...]
     distance: Distance | None
+    reading: Reading | None = None
     answers: tuple[SideBySide, ...]
     missing: tuple[str, ...]
     gate: GateResult
@@ -150,6 +156,7 @@ def compare_artifacts(
     distance = None
     if one.scored is not None and two.scored is not None and one.windows is not None:
         distance = _distance(second.runtime, first_file, second_file, one.windows)
+    reading = None if two.scored is None else two.scored.reading
     answers = tuple(
         _side_by_side(question, a, b)
         for question, a, b in zip(QUESTIONS, one.answers, two.answers, strict=True)
@@ -162,9 +169,10 @@ def compare_artifacts(
         tokenizer_texts=len(both),
         tokenizer_differs=differs,
         distance=distance,
+        reading=reading,
         answers=answers,
         missing=tuple(missing),
-        gate=judge(gate, distance, differs, answers),
+        gate=judge(gate, distance, differs, answers, reading=reading),
         material=material,
     )
 
@@ -217,7 +225,7 @@ def _look(
             if seen.windows is None:
                 seen.windows = _windows(worker, text, *size)
             seen.scored = worker.start(
-                "score", ScoreParams(windows=seen.windows, file=str(file))
+                "score", ScoreParams(windows=seen.windows, file=str(file), read=True)
             ).result(
                 Scored,
                 notice=int,

@@ -16,6 +16,7 @@ __all__ = [
     "DistanceParams",
     "EncodeParams",
     "Encoded",
+    "Reading",
     "ScoreParams",
     "Scored",
 ]
@@ -41,12 +42,33 @@ class ScoreParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Windows of tokens to run teacher-forced, and the file for their log-probabilities.
 
     The first ``skip`` tokens of each window are evaluated at once and only the positions after
-    them are scored, so that a deep context does not take a step for every token.
+    them are scored, so that a deep context does not take a step for every token. With ``read``
+    the engine is held against itself besides: beginnings of each window are read at once, the
+    way a prompt is, and compared with what it said token by token.
     """
 
     windows: tuple[tuple[int, ...], ...]
     file: str
     skip: int = 0
+    read: bool = False
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far what an engine says after a prompt is from what it says token by token.
+
+    Attributes:
+        places: How many beginnings were read, each from an empty cache.
+        longest_tokens: The longest of them.
+        kl_mean_nats: Of the next-token distributions, token by token against at once.
+        kl_max_nats: The largest.
+        top1_agreement: Share of places with the same likeliest token.
+    """
+
+    places: int
+    longest_tokens: int
+    kl_mean_nats: Quantity
+    kl_max_nats: Quantity
+    top1_agreement: Quantity
 
 
 class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -58,6 +80,7 @@ class Scored(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     positions: int
     vocab_size: int
     seconds: float
+    reading: Reading | None = None
 
 
 class AskParams(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

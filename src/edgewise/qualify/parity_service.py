@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from edgewise.core.outcome import FinishReason
 from edgewise.core.request import Sampling
 from edgewise.errors import UnsupportedError
-from edgewise.qualify.distance import distance
-from edgewise.qualify.distributions import log_softmax
+from edgewise.qualify.distance import distance, reading
+from edgewise.qualify.distributions import kl_nats, log_softmax
 from edgewise.qualify.parity_messages import (
     Answer,
     AskParams,
@@ -24,6 +24,7 @@ from edgewise.qualify.parity_messages import (
     DistanceParams,
     Encoded,
     EncodeParams,
+    Reading,
     Scored,
     ScoreParams,
 )
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from edgewise.runtimes.protocol import TextEngine
 
 __all__ = ["ParityService"]
+
+# Beginnings of a window that are read at once: deep ones, where long steps add up.
+_READ_SHARES = (0.5, 0.75, 1.0)
 
 
 class ParityService(EngineService):
@@ -89,7 +93,25 @@ class ParityService(EngineService):
             positions=positions,
             vocab_size=engine.vocab_size,
             seconds=time.perf_counter() - started,
+            reading=self._read(params.windows, rows, emit) if params.read else None,
         )
+
+    def _read(self, windows: tuple[tuple[int, ...], ...], rows: Any, emit: Emit) -> Reading:
+        """Read beginnings of the windows at once; ``rows`` is what was said token by token."""
+        engine = self.engine
+        divergences, same, longest, at = [], [], 0, 0
+        for window in windows:
+            scored = len(window) - 1
+            for length in sorted({max(1, round(scored * share)) for share in _READ_SHARES}):
+                engine.rewind(0)
+                q = log_softmax(engine.prefill(window[:length], progress=emit))
+                p = rows[at + length - 1].astype(np.float64)
+                kl = kl_nats(p, q)
+                divergences.append(0.0 if kl < 0 else kl)
+                same.append(bool(p.argmax() == q.argmax()))
+                longest = max(longest, length)
+            at += scored
+        return reading(divergences, same, longest)
 
     def _distance(self, params: DistanceParams, _emit: Emit) -> Distance:
         scored = tuple(window[params.skip :] for window in params.windows)

@@ -81,6 +81,8 @@ def cloud_rules(
 
 
 def _trust(policy: Policy, evidence: RouteEvidence) -> RuleResult:
+    if evidence.trust is PolicyTrust.UNTRUSTED:
+        return rule("policy-signed", False, "", "this home lets nothing leave under this policy")
     if not policy.require_signature:
         return idle("policy-signed", "the policy asks for no signature")
     return rule(

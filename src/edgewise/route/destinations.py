@@ -8,9 +8,10 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
+from edgewise.core.canonical import digest_of
 from edgewise.errors import InputError
 
-__all__ = ["PROXY_SCHEMES", "Basis", "Destination", "Price"]
+__all__ = ["PROXY_SCHEMES", "Basis", "Destination", "Price", "Terms"]
 
 _LOOPBACK = {"localhost", "127.0.0.1", "::1"}
 PROXY_SCHEMES = frozenset({"http", "https", "socks5", "socks5h"})
@@ -48,6 +49,50 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             raise _invalid("its price", "prices and the limit are amounts of 0 or more")
         if not _NAME.fullmatch(self.currency):
             raise _invalid("its price", "it needs a currency, such as EUR")
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a user is told of a destination and agrees to: who, where, what for and how long.
+
+    Timeouts, prices and the name of a key are no part of it. See :class:`Destination`.
+    """
+
+    name: str
+    url: str
+    model: str
+    purpose: str
+    region: str
+    retention_days: int | None
+    basis: Basis
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of the canonical form."""
+        return digest_of(self)
+
+    def differences(self, now: Terms) -> str:
+        """Return in words what of these terms is another now; empty where nothing is."""
+        before, after = (msgspec.to_builtins(terms) for terms in (self, now))
+        return "; ".join(
+            f"{label} was {_shown(before[field])}, is {_shown(after[field])}"
+            for field, label in _LABELS.items()
+            if before[field] != after[field]
+        )
+
+
+_LABELS = {
+    "name": "the name",
+    "url": "the address",
+    "model": "the model",
+    "purpose": "the purpose",
+    "region": "the region",
+    "retention_days": "the days it is kept",
+    "basis": "the basis",
+}
+
+
+def _shown(value: object) -> str:
+    return "undeclared" if value is None or value == "" else repr(value)
 
 
 class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -127,6 +172,11 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise _invalid(who, "its proxy is none of http, https, socks5h and socks5")
         if "@" in parts.netloc:
             raise _invalid(who, "credentials of a proxy do not belong in a policy; set HTTPS_PROXY")
+
+    @property
+    def terms(self) -> Terms:
+        """Return what a user agrees to."""
+        return Terms(**{name: getattr(self, name) for name in Terms.__struct_fields__})
 
     @property
     def scheme(self) -> str:

@@ -80,12 +80,13 @@ class PolicyTrust(StrEnum):
     """How far the policy itself is to be trusted.
 
     ``BUILT_IN``: part of the program. ``SIGNED``: by a key that this home trusts. ``UNSIGNED``:
-    by nobody.
+    by nobody. ``UNTRUSTED``: not at all, whatever it says of itself; nothing leaves under it.
     """
 
     BUILT_IN = "built-in"
     SIGNED = "signed"
     UNSIGNED = "unsigned"
+    UNTRUSTED = "untrusted"
 
 
 class RouteEvidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

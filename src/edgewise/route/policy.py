@@ -284,7 +284,7 @@ class Policy(
         for what, name in self._named():
             known = self.classes if what == "data class" else self.places
             if name != ANY and name not in known:
-                raise _invalid(f"it names the {what} {name!r}, which it does not define")
+                raise _undefined(f"it names the {what}", name, known)
 
     def _require_carried(self) -> None:
         """Refuse numbers that have no canonical form: what is signed would have no digest."""
@@ -317,7 +317,7 @@ class Policy(
             raise _invalid(f"a task is called {AUTO!r}, which is what a classifier finds out")
         for name in (*found.may_leave, *filter(None, (found.otherwise,))):
             if name not in names:
-                raise _invalid(f"its classifier names the task {name!r}, which it does not define")
+                raise _undefined("its classifier names the task", name, names)
 
     def _named(self) -> Iterable[tuple[str, str]]:
         for task in self.tasks:
@@ -428,6 +428,11 @@ def _invalid(why: str) -> InputError:
         f"this policy cannot be used: {why}",
         hint="mend it and check it with `edgewise policy check FILE`",
     )
+
+
+def _undefined(what: str, name: str, known: Iterable[str]) -> InputError:
+    defined = ", ".join(sorted(known)) or "none"
+    return _invalid(f"{what} {name!r}, which it does not define; defined: {defined}")
 
 
 DEFAULT_POLICY = Policy(name="local-default-2")

@@ -13,6 +13,7 @@ import datetime as dt
 import os
 import re
 import tomllib
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,13 @@ from edgewise.core import strict_json
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import SCHEMA_VERSION, Policy
+from edgewise.route.policy_hints import mistake_hint
 from edgewise.store.regular import read_regular
 
 __all__ = [
+    "Force",
     "LoadedPolicy",
+    "force_of",
     "in_force",
     "parse_policy",
     "policy_schema",
@@ -37,6 +41,7 @@ __all__ = [
 
 _BYTES_MAX = 1 << 20
 _KEY_BYTES = 32
+_KEY_FILE_BYTES_MAX = 4096
 _KEY_PARTS_MAX = 32  # a policy's own keys have two
 # One that is not closed goes to the end of its line; possessive, so that reading stays linear.
 _STRING_OR_COMMENT = re.compile(
@@ -46,6 +51,14 @@ _BETWEEN_KEYS = re.compile(r"[\[\]{}=,#\n]")
 _PURPOSE = b"edgewise policy v2\n"  # what is signed is no other kind of message
 
 
+class Force(StrEnum):
+    """Whether a policy holds at a time. Nothing leaves under one that does not."""
+
+    IN_FORCE = "in-force"
+    NOT_YET = "not-yet"
+    EXPIRED = "expired"
+
+
 class LoadedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A policy with how far it is to be trusted.
 
@@ -53,11 +66,20 @@ class LoadedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         policy: The policy.
         trust: Whether it is signed by a key of this home.
         reason: Why it is trusted or not, in words.
+        key: Name of the key that it is signed with; empty for none.
     """
 
     policy: Policy
     trust: PolicyTrust
     reason: str
+    key: str = ""
+
+    @property
+    def lets_leave(self) -> bool:
+        """Return whether it is trusted so far that something may leave under it."""
+        return self.trust is PolicyTrust.SIGNED or (
+            self.trust is PolicyTrust.UNSIGNED and not self.policy.require_signature
+        )
 
 
 def policy_schema() -> dict[str, Any]:
@@ -81,8 +103,13 @@ def read_policy(path: Path, keys: Path | None = None) -> LoadedPolicy:
         UnsupportedError: it has one, and what checks signatures is not installed.
     """
     policy = parse_policy(path)
-    trust, reason = _trust(path, policy, keys)
-    return LoadedPolicy(policy=policy, trust=trust, reason=reason)
+    beside = path.with_name(f"{path.name}.sig")
+    if not os.path.lexists(beside):  # a link that leads nowhere is a damaged signature
+        why = f"there is no signature {beside.name} beside it"
+        return LoadedPolicy(policy=policy, trust=PolicyTrust.UNSIGNED, reason=why)
+    key = _signer(path, beside, policy, keys)
+    why = f"it is signed with the key {key}"
+    return LoadedPolicy(policy=policy, trust=PolicyTrust.SIGNED, reason=why, key=key)
 
 
 def parse_policy(path: Path) -> Policy:
@@ -103,10 +130,18 @@ def parse_policy(path: Path) -> Policy:
     return _parsed(path, data)
 
 
-def in_force(policy: Policy, now: dt.datetime) -> bool:
+def force_of(policy: Policy, now: dt.datetime) -> Force:
     """Return whether a policy holds at a time: issued before it, and not expired."""
-    issued, expires = policy.issued, policy.expires
-    return (issued is None or issued <= now) and (expires is None or now < expires)
+    if policy.expires is not None and policy.expires <= now:
+        return Force.EXPIRED
+    if policy.issued is not None and policy.issued > now:
+        return Force.NOT_YET
+    return Force.IN_FORCE
+
+
+def in_force(policy: Policy, now: dt.datetime) -> bool:
+    """Return whether a policy holds at a time."""
+    return force_of(policy, now) is Force.IN_FORCE
 
 
 def sign_policy(policy: Policy, private_key: bytes) -> str:
@@ -134,19 +169,32 @@ def private_key(path: Path) -> bytes:
     """Return the raw private key of a file that ``edgewise policy keygen`` wrote.
 
     Raises:
-        IntegrityError: it holds none.
+        InputError: it cannot be read (``policy-key-unreadable``), or holds none
+            (``policy-key-invalid``).
     """
-    return _decoded(path, _KEY_BYTES)
+    try:
+        data = read_regular(path, limit_bytes=_KEY_FILE_BYTES_MAX)
+    except OSError as error:
+        raise InputError(
+            "policy-key-unreadable",
+            f"the private key {path} cannot be read: {error.strerror or error}",
+            context={"path": str(path)},
+            hint=f"name its file, or make one: edgewise policy keygen NAME --key {path}",
+        ) from error
+    try:
+        return base64.b64decode(data.strip(), validate=True)
+    except binascii.Error as error:
+        raise _no_key(f"{path} holds no key: {error}") from error
 
 
 def _private(key: bytes) -> Any:
     if len(key) != _KEY_BYTES:
-        raise InputError(
-            "policy-key-invalid",
-            f"the key has {len(key)} bytes; an Ed25519 key has {_KEY_BYTES}",
-            hint="make one with `edgewise policy keygen`",
-        )
+        raise _no_key(f"the key has {len(key)} bytes; an Ed25519 key has {_KEY_BYTES}")
     return _ed25519().Ed25519PrivateKey.from_private_bytes(key)
+
+
+def _no_key(why: str) -> InputError:
+    return InputError("policy-key-invalid", why, hint="make one with `edgewise policy keygen`")
 
 
 def _parsed(path: Path, data: bytes) -> Policy:
@@ -163,7 +211,8 @@ def _parsed(path: Path, data: bytes) -> Policy:
             "policy-malformed",
             f"the policy {path} is not what it should be: {error}",
             context={"path": str(path)},
-            hint="`edgewise policy schema` prints the form",
+            hint=mistake_hint(str(error), policy_schema())
+            or "`edgewise policy schema` prints the form",
         ) from error
 
 
@@ -178,26 +227,28 @@ def _require_shallow(text: str) -> None:
         raise ValueError(f"a key has more than {_KEY_PARTS_MAX} parts")
 
 
-def _trust(path: Path, policy: Policy, keys: Path | None) -> tuple[PolicyTrust, str]:
-    beside = path.with_name(f"{path.name}.sig")
-    if not os.path.lexists(beside):  # a link that leads nowhere is a damaged signature
-        return PolicyTrust.UNSIGNED, f"there is no signature {beside.name} beside it"
+def _signer(path: Path, beside: Path, policy: Policy, keys: Path | None) -> str:
+    """Return the name of the trusted key that the signature beside a policy is of."""
     ed25519 = _ed25519()
     from cryptography.exceptions import InvalidSignature  # noqa: PLC0415 - optional
 
     signature = _decoded(beside, 64)
-    for key in sorted(keys.glob("*.pub")) if keys is not None else ():
+    trusted = sorted(keys.glob("*.pub")) if keys is not None else []
+    for key in trusted:
         public = ed25519.Ed25519PublicKey.from_public_bytes(_decoded(key, _KEY_BYTES))
         try:
             public.verify(signature, _message(policy))
         except InvalidSignature:
             continue
-        return PolicyTrust.SIGNED, f"it is signed with the key {key.stem}"
+        return key.stem
+    names = ", ".join(key.stem for key in trusted) or "none"
     raise IntegrityError(
         "policy-signature-wrong",
-        f"the signature of {path} is not of a key that this home trusts, or not for this policy",
+        f"the signature of {path} is not of a key that this home trusts, or not for this policy; "
+        f"keys that it trusts: {names}",
         context={"path": str(path), "keys": "" if keys is None else str(keys)},
-        hint="sign the policy again, or add the key to the folder of trusted ones",
+        hint="sign the policy again with `edgewise policy sign`"
+        + ("" if keys is None else f", or put its maker's public key into {keys} as NAME.pub"),
     )
 
 
@@ -207,7 +258,9 @@ def _message(policy: Policy) -> bytes:
 
 def _decoded(path: Path, size: int) -> bytes:
     try:
-        data = base64.b64decode(read_regular(path, limit_bytes=4096).strip(), validate=True)
+        data = base64.b64decode(
+            read_regular(path, limit_bytes=_KEY_FILE_BYTES_MAX).strip(), validate=True
+        )
     except (OSError, binascii.Error) as error:
         raise _unsound(path, str(error)) from error
     if len(data) != size:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
 
 from edgewise.core.request import DataClass
+from edgewise.route.cloud_rules import scope_of
 from edgewise.route.destinations import Basis
 from edgewise.route.policy import ANY, CloudUse, ConsentRule, MinimiseRule, Policy, TaskRule
+from edgewise.route.policy_file import Force, force_of
 
 __all__ = ["Finding", "Severity", "lint_policy"]
 
@@ -42,10 +45,16 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     message: str
 
 
-def lint_policy(policy: Policy) -> tuple[Finding, ...]:
-    """Return all findings, in the order of the policy."""
+def lint_policy(policy: Policy, now: dt.datetime | None = None) -> tuple[Finding, ...]:
+    """Return all findings, in the order of the policy.
+
+    Args:
+        policy: The policy.
+        now: The time that its dates are held against; against none by default.
+    """
     return (
         *_dates(policy),
+        *(() if now is None else _force(policy, now)),
         *(found for task in policy.tasks for found in _task(policy, task)),
         *_classifier(policy),
         *_destinations(policy),
@@ -73,6 +82,20 @@ def _dates(policy: Policy) -> Iterator[Finding]:
         yield _warning("never-expires", "expires_at", "things may leave under it for ever")
 
 
+def _force(policy: Policy, now: dt.datetime) -> Iterator[Finding]:
+    force = force_of(policy, now)
+    if force is Force.NOT_YET:
+        yield _warning("not-yet", "issued_at", f"nothing leaves under it before {policy.issued_at}")
+    elif force is Force.EXPIRED and policy.destinations:
+        yield _error(
+            "expired", "expires_at", f"nothing leaves under it: it expired on {policy.expires_at}"
+        )
+    elif force is Force.EXPIRED:
+        yield _warning(
+            "expired", "expires_at", f"it expired on {policy.expires_at}, and lets nothing leave"
+        )
+
+
 def _task(policy: Policy, task: TaskRule) -> Iterator[Finding]:
     place = f"tasks.{task.name}"
     if task.cloud is CloudUse.NEVER:
@@ -95,6 +118,35 @@ def _task(policy: Policy, task: TaskRule) -> Iterator[Finding]:
         )
     for name in task.destinations:
         yield from _gaps(policy, name, f"{place}.destinations")
+    if task.cloud is CloudUse.PREFERRED:
+        yield from _rarely_asked(policy, task, f"{place}.cloud")
+
+
+def _rarely_asked(policy: Policy, task: TaskRule, place: str) -> Iterator[Finding]:
+    """Say that a destination that is preferred is not asked for where this device can answer."""
+    asked = {
+        name
+        for data_class, name in _leaving(policy, task)
+        if scope_of(policy, data_class, policy.places[name]) is not None
+    }
+    for name in task.destinations:
+        if name in asked:
+            yield Finding(
+                code="consent-rarely-asked",
+                severity=Severity.NOTE,
+                place=place,
+                message=f"where this device can answer, it does and asks nobody: {name} is used "
+                "there only with a consent that was given before (edgewise consent grant)",
+            )
+
+
+def _leaving(policy: Policy, task: TaskRule) -> Iterator[tuple[str, str]]:
+    """Yield which data of a task may leave, and where to, whatever else stands in the way."""
+    if task.cloud is CloudUse.NEVER:
+        return
+    for data_class in task.data_classes or tuple(policy.classes):
+        if policy.classes[data_class] is not DataClass.LOCAL_ONLY:
+            yield from ((data_class, name) for name in task.destinations)
 
 
 def _classifier(policy: Policy) -> Iterator[Finding]:
@@ -146,8 +198,11 @@ def _shadowed(kind: str, rules: Iterable[ConsentRule | MinimiseRule]) -> Iterato
 
 
 def _consent(policy: Policy) -> Iterator[Finding]:
+    leaving = {pair for task in policy.tasks for pair in _leaving(policy, task)}
     for at, rule in enumerate(policy.consent):
         place = f"consent[{at}]"
+        if not _fits_any(rule, leaving):
+            yield _error("unreachable", place, _why_never(policy, rule))
         if rule.standing_days < 0:
             yield _error("contradiction", place, "standing_days is negative")
         if not rule.ask and rule.standing_days:
@@ -161,6 +216,22 @@ def _consent(policy: Policy) -> Iterator[Finding]:
                 )
         if policy.classes.get(rule.data_class) in {None, DataClass.SENSITIVE}:
             yield _warning("sensitive-unasked", place, "sensitive data may leave unasked")
+
+
+def _fits_any(rule: ConsentRule, leaving: set[tuple[str, str]]) -> bool:
+    """Whether a rule is about data that may leave; one about everything always has a point."""
+    return (rule.data_class, rule.destination) == (ANY, ANY) or any(
+        rule.data_class in {ANY, data_class} and rule.destination in {ANY, name}
+        for data_class, name in leaving
+    )
+
+
+def _why_never(policy: Policy, rule: ConsentRule) -> str:
+    if policy.classes.get(rule.data_class) is DataClass.LOCAL_ONLY:
+        return f"nobody is ever asked: {rule.data_class} data never leaves the device"
+    data = "data" if rule.data_class == ANY else f"{rule.data_class} data"
+    where = "" if rule.destination == ANY else f" for {rule.destination}"
+    return f"nobody is ever asked: no task lets {data} leave{where}"
 
 
 def _signature(policy: Policy) -> Iterator[Finding]:

@@ -24,6 +24,7 @@ from edgewise.route.facts import ClassifiedTask, ConsentFact, ConsentVerdict, Ro
 from edgewise.route.permits import CloudPermit, PermitGate, PermitOffice
 from edgewise.route.policy import AUTO, CloudUse, Policy
 from edgewise.route.policy_file import LoadedPolicy, in_force
+from edgewise.route.policy_standing import PolicyStanding, standing
 from edgewise.route.records import Recorder
 from edgewise.route.router import decide
 from edgewise.route.tasks import task_of
@@ -82,6 +83,14 @@ class Router:
     def gate(self) -> PermitGate:
         """Return what the cloud client redeems permits at; it cannot mint."""
         return self._office.gate
+
+    def standing(self) -> PolicyStanding:
+        """Return which policy decides, and whether it is in force: what is over stays over."""
+        now_s, policy = self._clock(), self.policy
+        if policy.destinations and (policy.issued is not None or policy.expires is not None):
+            moment = self._ledger.moment()
+            now_s = now_s if moment is None else max(now_s, moment.floor_ms / 1000)
+        return standing(self.loaded, to_datetime(from_clock(now_s)))
 
     def drawn(self, request: Request) -> bool:
         """Return whether the decision that a request is answered by is to be recorded."""
@@ -168,13 +177,13 @@ class Router:
             return Permitted(decision=decision)
         if decision.destination != destination:
             return Permitted(decision=_moved(decision, destination))
+        place = self.policy.places[decision.destination]
         used = ""
         if decision.consent is not None:
             try:
-                used = self._ledger.consume(_scope(decision.consent))
+                used = self._ledger.consume(_scope(decision.consent), place.terms)
             except EdgewiseError as error:
                 return Permitted(decision=self._late(request, state, known, decision, error))
-        place = self.policy.places[decision.destination]
         return Permitted(decision=decision, permit=self._office.mint(place, payload, consent=used))
 
     def _late(
@@ -267,10 +276,11 @@ class Router:
         task = task_of(request, self.policy, evidence).of(self.policy)
         found = {}
         for name in () if task is None else task.destinations:
-            needed = scope_of(self.policy, request.data_class, self.policy.places[name])
+            place = self.policy.places[name]
+            needed = scope_of(self.policy, request.data_class, place)
             if needed is None or not needed.purpose:
                 continue
-            found[name] = self._ledger.state(_scope(needed))
+            found[name] = self._ledger.state(_scope(needed), place.terms)
         return found
 
 

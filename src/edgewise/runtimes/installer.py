@@ -25,6 +25,7 @@ import msgspec
 from edgewise.errors import RemoteError, ResourceError, UnsupportedError
 from edgewise.runtimes.environment import BASE_REQUIREMENTS, EnvironmentSpec
 from edgewise.runtimes.launch import STAMP, Installed, environment_folder, installed, python_of
+from edgewise.runtimes.sharing import share_files
 from edgewise.store.home import Home, storage_error
 from edgewise.store.trees import size_of
 
@@ -93,6 +94,9 @@ def install(
             report(f"installing what it takes to {part}: {', '.join(requirements)}")
             _pip(folder, [*base, *requirements], lock, report)
         _install_npm(spec, folder, report)
+        shared = share_files(folder, folder.parent)
+        if shared:
+            report(f"sharing {shared >> 20} MiB of equal files with other environments")
         return _stamp(spec, folder, parts, wanted)
 
 

@@ -45,7 +45,7 @@ class Installed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         parts: ``run``, and ``export`` where it was asked for.
         lock_sha256: Digest of the requirements and the lock it was installed from.
         versions: ``distribution -> version`` of everything in it.
-        size_bytes: Disk it takes.
+        size_bytes: Its files' size; large ones may be links that other environments share.
     """
 
     parts: tuple[str, ...]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -20,6 +19,7 @@ from edgewise.serve.asking import chat_request, completion_requests
 from edgewise.serve.bodies import Body, ChatBody, CompletionBody
 from edgewise.serve.bodies_responses import ResponseBody
 from edgewise.serve.chat import ChatFrames, chat_reply
+from edgewise.serve.clients import client_name
 from edgewise.serve.completions import CompletionFrames, completion_reply
 from edgewise.serve.consent import ConsentDesk
 from edgewise.serve.dispatch import Dispatcher, where_raised
@@ -135,8 +135,7 @@ class App:
             self._guard.check_page(
                 headers, peer[0] if peer else "", sends=exchange.method not in {"GET", "HEAD"}
             )
-            if self._limits.requests_per_minute is not None:
-                self._rate.take(_client(scope, exchange, None))
+            self._rate.take(peer[0] if peer else "")
             await self._router(scope, receive, send)
             return
         self._guard.check_origin(headers)
@@ -151,8 +150,8 @@ class App:
                 return
         if scope["path"] not in _OPEN:
             self._guard.check_token(headers.get("authorization"))
-            if self._limits.requests_per_minute is not None:
-                self._rate.take(_client(scope, exchange, None))
+            peer = scope.get("client")
+            self._rate.take(peer[0] if peer else "")
         await self._router(scope, receive, send)
 
     async def _fail(self, exchange: Exchange, problem: ProblemError) -> None:
@@ -343,8 +342,8 @@ def _problem(error: ProblemError | EdgewiseError | HTTPException) -> ProblemErro
 def _client(scope: Scope, exchange: Exchange, user: str | None) -> str:
     """Return whose turn a request takes: by address, token, program and the user it names."""
     peer = scope.get("client")
-    parts = [peer[0] if peer else "", *(exchange.headers.get(n, "") for n in _CLIENT), user or ""]
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+    chosen = (exchange.headers.get(name, "") for name in _CLIENT)
+    return client_name(peer[0] if peer else "", *chosen, user or "")
 
 
 _PLAIN_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")

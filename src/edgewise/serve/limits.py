@@ -28,7 +28,7 @@ class Limits:
         stall_s: How long a client may read nothing of what was written for it.
         grace_s: How long running answers may go on after the server was told to stop.
         connections_max: Connections at once.
-        requests_per_minute: Requests of one client in a minute; ``None`` for any number.
+        requests_per_minute: Requests of one address in a minute; ``None`` for any number.
         queue_max: Waiting requests of all clients together.
         queue_per_client_max: Waiting requests of one client.
         buffered_chunks_max: Chunks of one answer that wait to be written.

@@ -3,6 +3,8 @@
 A question is kept under a random name that whoever was declined is told, so that it cannot be
 guessed and two askings never share one. What is answered is the question that was made here.
 
+A client's name is its own to choose, so open questions are bounded by address and in all as well.
+
 Invariants: a question is answered at most once, whoever races; one that could not be recorded is
 open again; one client's questions never push out another's; nothing of a request is kept.
 """
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
+import math
 import secrets
 import threading
 import time
@@ -20,6 +23,7 @@ from dataclasses import dataclass, field
 
 from edgewise.errors import InputError, ResourceError
 from edgewise.route.consent import ConsentPrompt
+from edgewise.serve.clients import address_of
 
 __all__ = ["Question", "Questions"]
 
@@ -51,6 +55,8 @@ class Questions:
 
     Args:
         per_client_max: Most open questions of one client; a further one ends its oldest.
+        per_address_max: Most open questions of the clients of one address; a further one is
+            refused.
         total_max: Most open questions of all of them.
         open_s: How long one is open, seconds.
         clock: A clock that never goes back, seconds.
@@ -60,11 +66,13 @@ class Questions:
         self,
         *,
         per_client_max: int = 16,
+        per_address_max: int = 256,
         total_max: int = 1024,
         open_s: float = 900.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._per_client_max = per_client_max
+        self._per_address_max = per_address_max
         self._total_max = total_max
         self._open_s = open_s
         self._clock = clock
@@ -85,7 +93,7 @@ class Questions:
         Raises:
             ResourceError: too many are open (``consent-questions-full``).
         """
-        now = self._clock()
+        now, address = self._clock(), address_of(client)
         question = Question(
             id=secrets.token_urlsafe(_NAME_BYTES),
             prompt=prompt,
@@ -99,10 +107,13 @@ class Questions:
             own = [one.id for one in self._open.values() if one.client == client]
             while len(own) >= self._per_client_max:
                 self._end(own.pop(0), "replaced by later ones")
-            if len(self._open) >= self._total_max:
+            near = sum(address_of(one.client) == address for one in self._open.values())
+            if near >= self._per_address_max or len(self._open) >= self._total_max:
+                where = " that come from this address" if near >= self._per_address_max else ""
                 raise ResourceError(
                     "consent-questions-full",
-                    "too many questions of consent wait for an answer",
+                    f"too many questions of consent{where} wait for an answer",
+                    context={"retry_after_s": self._next_end_s(now)},
                     hint="answer some, or ask again when they have expired",
                     retryable=True,
                 )
@@ -172,6 +183,10 @@ class Questions:
             if oldest.ends > now:
                 return
             self._end(oldest.id, "left open for too long")
+
+    def _next_end_s(self, now: float) -> int:
+        oldest = next(iter(self._open.values()))
+        return max(1, math.ceil(oldest.ends - now))
 
     def _end(self, name: str, why: str) -> None:
         self._open.pop(name, None)

@@ -23,6 +23,7 @@ from edgewise.core.outcome import Completed
 from edgewise.core.quantity import Quantity
 from edgewise.core.request import Message, Request
 from edgewise.errors import EdgewiseError, InputError, ResourceError
+from edgewise.route.policy_standing import PolicyStanding
 from edgewise.serve.app import App
 from edgewise.serve.connections import connection_type
 from edgewise.serve.dispatch import Answering, Dispatcher
@@ -46,6 +47,7 @@ class Ready:
         fingerprint: The deployment that answers.
         prewarm_ms: What loading the model and answering one token took, if that was done.
         load_ms: The part of it until the model was loaded.
+        policy: The policy that routes requests; ``None`` where all is answered here.
     """
 
     url: str
@@ -53,6 +55,7 @@ class Ready:
     fingerprint: str
     prewarm_ms: float | None = None
     load_ms: Quantity | None = None
+    policy: PolicyStanding | None = None
 
 
 class ApiServer:

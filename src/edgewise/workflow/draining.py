@@ -25,7 +25,7 @@ from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.route import RouteEvidence, decide
 from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
-from edgewise.route.facts import ConsentVerdict, PolicyTrust
+from edgewise.route.facts import ConsentVerdict
 from edgewise.route.minimise import default_detectors
 from edgewise.route.offline import (
     Compatible,
@@ -53,7 +53,6 @@ from edgewise.workflow.queue_rules import (
     barred,
     changed,
     denials,
-    terms_of,
     unreplaced_words,
 )
 from edgewise.workflow.queue_sender import Licence, QueueSender
@@ -175,7 +174,7 @@ def enqueue_request(
         apply_to=None if apply_to is None else str(apply_to),
         prompt_version=prompt_version,
         schema_version=schema_version,
-        destination_sha256=terms_of(place),
+        destination_sha256=place.terms.digest,
     )
     return open_queue(context, policy).enqueue(draft)
 
@@ -268,9 +267,7 @@ class _Desk:
         if flaw is not None:
             # One that may not let anything leave is not taken at its word when it ends something:
             # the home's policy may be missing, or a file that nobody signed be in its place.
-            trusted = (
-                not policy.require_signature or self._router.loaded.trust is PolicyTrust.SIGNED
-            )
+            trusted = self._router.loaded.lets_leave
             return DeclinedSending(reason=flaw, final=trusted)
         if operation.destination in self._resting:
             return DeclinedSending(reason=self._resting[operation.destination])

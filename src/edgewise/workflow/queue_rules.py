@@ -5,37 +5,17 @@ All of it is pure: the state of the device and of consents is the router's to ju
 
 from __future__ import annotations
 
-from edgewise.core.canonical import digest_of
 from edgewise.core.outcome import RouteDecision
 from edgewise.core.request import DataClass
 from edgewise.route.cloud import CloudPayload
-from edgewise.route.destinations import Destination
 from edgewise.route.offline import Operation, Reason
 from edgewise.route.policy import CloudUse, Policy
 from edgewise.workflow.queued_payload import fields_of
 
-__all__ = ["barred", "changed", "denials", "terms_of", "unreplaced_words"]
+__all__ = ["barred", "changed", "denials", "unreplaced_words"]
 
 # What the router asks of any request, wherever it runs; rules about this device do not count here.
 _REQUEST_RULES = {"task-allowed", "data-class-allowed", "sampling", "length", "cloud-permitted"}
-
-
-def terms_of(place: Destination) -> str:
-    """Return the digest of what a user was told of a destination: where, what, why, how long.
-
-    Timeouts, prices and the name of a key are no part of it.
-    """
-    return digest_of(
-        {
-            "name": place.name,
-            "url": place.url,
-            "model": place.model,
-            "purpose": place.purpose,
-            "region": place.region,
-            "retention_days": place.retention_days,
-            "basis": place.basis,
-        }
-    )
 
 
 def barred(policy: Policy, task: str, data_class: str, destination: str) -> tuple[Reason, ...]:
@@ -64,7 +44,7 @@ def changed(policy: Policy, operation: Operation, payload: CloudPayload) -> str 
     if against:
         return against[0].words
     place = policy.places[name]
-    if operation.destination_sha256 != terms_of(place):
+    if operation.destination_sha256 != place.terms.digest:
         return (
             f"{name} is declared otherwise now than when it was queued (address, model, purpose, "
             "region, retention or basis); what was meant for the one is not sent to the other"

@@ -16,22 +16,20 @@ from edgewise.core.state import DeviceState, LinkState
 from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import InputError
-from edgewise.route import DEFAULT_POLICY, RouteEvidence, decide
+from edgewise.route import RouteEvidence, decide
 from edgewise.route.consent import ConsentLedger
-from edgewise.route.facts import PolicyTrust
-from edgewise.route.policy_file import LoadedPolicy, in_force, read_policy
+from edgewise.route.policy_file import LoadedPolicy, in_force
+from edgewise.route.policy_standing import PolicyStanding, standing_events
 from edgewise.route.records import Recorder
 from edgewise.route.service import Router
 from edgewise.workflow.context import Context, Step
+from edgewise.workflow.policies import load_policy
 
 __all__ = [
     "EvidenceReader",
     "Explained",
     "StateReader",
     "explain_route",
-    "has_policy",
-    "keys_folder",
-    "load_policy",
     "noting",
     "open_router",
     "route_evidence",
@@ -42,7 +40,6 @@ _EVIDENCE_AGE_S = 5.0
 # Specified: and what the device's sensors say. A request of a server is decided twice within it
 # where it need not wait, and the pressure that is read is a mean of 10 seconds.
 _STATE_AGE_S = 0.2
-_POLICY_NAMES = ("policy.toml", "policy.json")
 
 
 class Explained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -50,61 +47,17 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         decision: The route and every rule.
-        trust: How far the policy is trusted.
-        trust_reason: Why, in words.
+        policy: The policy, how far it is trusted and whether it is in force.
         state: The device's state.
         evidence: What else was known.
         assumed: What was not read but given by who asks, by name.
     """
 
     decision: RouteDecision
-    trust: PolicyTrust
-    trust_reason: str
+    policy: PolicyStanding
     state: DeviceState
     evidence: RouteEvidence
     assumed: dict[str, str] = {}
-
-
-def keys_folder(context: Context) -> Path:
-    """Return where the keys lie that policies may be signed with, one ``NAME.pub`` each."""
-    return context.home.root / "policy-keys"
-
-
-def load_policy(context: Context, path: Path | None = None) -> LoadedPolicy:
-    """Return the policy of a file, else of the home, else the one that is built in.
-
-    A policy of the home that is unsigned lets nothing leave where the home trusts keys, whatever
-    it says of itself: else a file that anybody put there would do what a signed one was made for.
-
-    Raises:
-        InputError: it cannot be read, is not of the schema, or the home has two
-            (``policy-ambiguous``).
-        IntegrityError: its signature is wrong.
-    """
-    if path is not None:
-        return read_policy(path, keys_folder(context))
-    own = _own_policy(context)
-    if own is None:
-        return LoadedPolicy(
-            policy=DEFAULT_POLICY, trust=PolicyTrust.BUILT_IN, reason="it is part of Edgewise"
-        )
-    loaded = read_policy(own, keys_folder(context))
-    if loaded.trust is PolicyTrust.SIGNED or not _trusts_keys(context):
-        return loaded
-    return msgspec.structs.replace(
-        loaded,
-        policy=msgspec.structs.replace(loaded.policy, require_signature=True),
-        reason=f"{loaded.reason}, and this home trusts keys: nothing leaves under it",
-    )
-
-
-def has_policy(context: Context) -> bool:
-    """Return whether the home has a policy of its own.
-
-    Raises:
-        InputError: it cannot be told (``policy-unreadable``), or it has two (``policy-ambiguous``).
-    """
-    return _own_policy(context) is not None
 
 
 def open_router(
@@ -120,16 +73,20 @@ def open_router(
         context: Whose home.
         policy: A policy's file; the home's own by default.
         ledger: Where consents are kept; the home's by default.
-        on_event: Called when records are lost, from another thread; without it these events wait
-            in the router's recorder.
+        on_event: Called now where the policy is not in force, or not trusted so far that what it
+            lets leave may leave; the context is told without it. Called from another thread when
+            records are lost; without it these events wait in the router's recorder.
 
     Raises:
         InputError: the policy cannot be read.
-        IntegrityError: its signature is wrong.
+        IntegrityError: its signature is wrong, or it is older than the home's last.
     """
     loaded = load_policy(context, policy)
     recorder = Recorder(context.home, loaded.policy, on_event=on_event)
-    return _router(context, loaded, ledger, recorder)
+    router = _router(context, loaded, ledger, recorder)
+    for event in standing_events(loaded, router.standing()):
+        (on_event or noting(context))(event)
+    return router
 
 
 def _router(
@@ -156,50 +113,6 @@ def noting(context: Context) -> Callable[[Event], None]:
         context.report(Step(stage="route", status="note", message=message))
 
     return note
-
-
-def _own_policy(context: Context) -> Path | None:
-    """Return the home's policy; a link that leads nowhere is one, which cannot be read."""
-    root = context.home.root
-    try:
-        found = [root / name for name in _POLICY_NAMES if _lies_there(root / name)]
-    except OSError as error:
-        raise _unreadable(root, error) from error
-    if len(found) > 1:
-        raise InputError(
-            "policy-ambiguous",
-            f"the home {root} has two policies: {' and '.join(_POLICY_NAMES)}",
-            context={"path": str(root)},
-            hint="remove the one that is not meant",
-        )
-    return found[0] if found else None
-
-
-def _lies_there(path: Path) -> bool:
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _trusts_keys(context: Context) -> bool:
-    folder = keys_folder(context)
-    try:
-        return any(one.suffix == ".pub" for one in folder.iterdir())
-    except FileNotFoundError:
-        return False
-    except OSError as error:
-        raise _unreadable(folder, error) from error
-
-
-def _unreadable(path: Path, error: OSError) -> InputError:
-    return InputError(
-        "policy-unreadable",
-        f"whether {path} holds a policy or its keys cannot be told: {error.strerror or error}",
-        context={"path": str(path)},
-        hint="let this user read and search the home's folder",
-    )
 
 
 def route_evidence(
@@ -291,9 +204,10 @@ def explain_route(
 
     Raises:
         InputError: the policy cannot be read.
-        IntegrityError: its signature is wrong, or the active bundle is damaged.
+        IntegrityError: its signature is wrong, it is older than the home's last, or the active
+            bundle is damaged.
     """
-    loaded = load_policy(context, policy)
+    loaded = load_policy(context, policy, advance=False)
     try:
         bundle: Bundle | None = context.bundles.active()
     except InputError:
@@ -305,8 +219,7 @@ def explain_route(
     decision = decide(request, request.data_class, state, loaded.policy, evidence)
     return Explained(
         decision=decision,
-        trust=loaded.trust,
-        trust_reason=loaded.reason,
+        policy=router.standing(),
         state=state,
         evidence=evidence,
         assumed=assumed,

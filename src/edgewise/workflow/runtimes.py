@@ -26,7 +26,8 @@ class RuntimeStatus(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             ``installed``, or ``broken``.
         environment: Folder of its environment, whether or not it exists; ``None`` for one that
             has none of its own.
-        size_bytes: Disk its environment takes, measured when it was installed.
+        size_bytes: Size of its environment's files, measured when it was installed; what it has
+            in common with other environments is counted in each.
         takes_bytes: Disk that installing takes, as measured elsewhere before.
         capabilities: What it can do here.
         note: What a person should know before installing it.

@@ -15,7 +15,8 @@ from edgewise.runtimes import registry
 from edgewise.workflow.artifacts import find_built, label, subject
 from edgewise.workflow.context import Context, Step
 from edgewise.workflow.opening import open_sessions
-from edgewise.workflow.routing import StateReader, has_policy, noting, open_router
+from edgewise.workflow.policies import has_policy
+from edgewise.workflow.routing import StateReader, noting, open_router
 
 if TYPE_CHECKING:
     from edgewise.runtimes.browser.server import LoopbackServer

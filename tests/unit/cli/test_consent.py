@@ -37,6 +37,15 @@ basis = "consent"
 """
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path) -> Path:
+    """A home with a policy that allows consent for one use."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "policy.toml").write_text(POLICY.format(days=0))
+    return folder
+
+
 @pytest.fixture
 def zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TZ", "UTC-05:30")  # as POSIX writes it: east of Greenwich
@@ -107,9 +116,7 @@ def test_one_approval_is_no_standing_licence(capsys: Capture) -> None:
     assert told(capsys, "list") == []
 
 
-def test_standing_consent_where_a_policy_allows_it(capsys: Capture, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
+def test_standing_consent_where_a_policy_allows_it(capsys: Capture, home: Path) -> None:
     (home / "policy.toml").write_text(POLICY.format(days=10))
     assert (
         error(capsys, "grant", *SCOPE, "--until", LATER, "--standing")
@@ -187,7 +194,7 @@ def test_trust_clock(capsys: Capture) -> None:
 
 
 def test_a_purpose_cannot_act_on_the_terminal(capsys: Capture) -> None:
-    told(capsys, "grant", *SCOPE[:-1], "\x1b[2J\u202eevil")
+    told(capsys, "deny", *SCOPE[:-1], "\x1b[2J\u202eevil")
     _, out, _ = run(capsys, "list")
     assert "\\x1b[2J\\u202eevil" in out.replace("\n", "")
     assert "\x1b" not in out
@@ -201,3 +208,92 @@ def test_a_damaged_database_is_no_empty_list(capsys: Capture) -> None:
         code, out, err = run(capsys, *command)
         assert (code, out) == (4, "")
         assert err.startswith("error: database-damaged: ")
+
+
+@pytest.mark.parametrize(
+    ("option", "text", "told_why"),
+    [
+        ("--feature", "other", "its feature is 'letters', not 'other'"),
+        ("--data-class", "persnal", "it knows no data class 'persnal', only public, personal"),
+        ("--destination", "acm", "it has no destination 'acm', only acme"),
+        ("--purpose", "answer a letter", "the purpose of acme is 'Answer a letter', not"),
+    ],
+)
+def test_a_consent_that_nothing_asks_for_is_refused(
+    capsys: Capture, option: str, text: str, told_why: str
+) -> None:
+    wrong = list(SCOPE)
+    wrong[wrong.index(option) + 1] = text
+    code, out, err = run(capsys, "grant", *wrong, "--json")
+    assert code == 2
+    assert json.loads(out)["error"]["code"] == "consent-never-matches"
+    assert told_why in err
+    assert told(capsys, "list") == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told_why"),
+    [
+        ('cloud = "when-needed", ', "", "none of its tasks lets personal data leave for acme"),
+        ('basis = "consent"', 'basis = "contract"', "nobody has to agree before personal data"),
+    ],
+)
+def test_a_consent_that_is_never_asked_for_is_refused(
+    capsys: Capture, home: Path, before: str, after: str, told_why: str
+) -> None:
+    text = POLICY.format(days=0).replace(before, after)
+    (home / "policy.toml").write_text(text.replace("consent = [{ ", "consent = [{ ask = false, "))
+    _, _, err = run(capsys, "grant", *SCOPE)
+    assert told_why in err
+
+
+def test_the_policy_may_be_another_than_the_homes(
+    capsys: Capture, home: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other.toml"
+    (home / "policy.toml").rename(other)
+    assert error(capsys, "grant", *SCOPE) == "consent-never-matches"
+    given = told(capsys, "grant", *SCOPE, "--policy", str(other))
+    assert given["terms"]["url"] == "https://acme.example/v1"
+    (entry,) = told(capsys, "list", "--policy", str(other))
+    assert (entry["covers"], entry["uncovered"]) == (True, "")
+    (entry,) = told(capsys, "list")
+    assert entry["covers"] is False
+    assert "no destination 'acme'" in entry["uncovered"]
+
+
+def test_the_list_says_what_covers_nothing_any_more(capsys: Capture, home: Path) -> None:
+    name = told(capsys, "grant", *SCOPE)["id"]
+    text = POLICY.format(days=0).replace("https://acme.example/v1", "https://evil.example/v1")
+    (home / "policy.toml").write_text(text)
+    _, out, err = run(capsys, "list")
+    assert f"{name}  granted, covers nothing" in out
+    assert f"look: {name} covers nothing now: the address was 'https://acme.example/v1'" in err
+    (home / "policy.toml").write_text("no policy")
+    _, out, err = run(capsys, "list")
+    assert "covers nothing" not in out
+    assert "what is covered cannot be told" in err
+
+
+def test_a_decision_is_named_by_its_beginning(capsys: Capture) -> None:
+    names = [told(capsys, "grant", *SCOPE)["id"] for _ in range(17)]  # two begin alike
+    first = min(names)
+    heads = [name[0] for name in names]
+    twice = next(head for head in heads if heads.count(head) > 1)
+    assert error(capsys, "revoke", twice) == "consent-ambiguous"
+    assert error(capsys, "revoke", "xyz") == "consent-not-found"
+    assert error(capsys, "revoke", "") == "consent-not-found"
+    assert run(capsys, "revoke", first[:8]) == (0, "1 decision taken back\n", "")
+    states = {e["id"]: e["state"] for e in told(capsys, "list")}
+    assert states.pop(first) == "revoked"
+    assert set(states.values()) == {"granted"}
+
+
+def test_the_name_is_whole_on_a_narrow_terminal(
+    capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = told(capsys, "grant", *SCOPE)["id"]
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    _, out, _ = run(capsys, "list")
+    assert name in out

@@ -53,12 +53,14 @@ def test_details_are_shown_when_they_are_asked_for(
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     monkeypatch.setattr(sys, "stderr", err)
     context = Context(Home(tmp_path / "home"))
-    assert _agreed(context, question()) is agreed
+    assert _agreed(context, question(), None) is agreed
     said = err.getvalue()
     assert CAVEATS[0] in said
     assert (CAVEATS[1] in said) is shown
     (entry,) = ConsentLedger(context.home).entries()
     assert entry.kind == ("grant" if agreed else "deny")
+    assert ("agreed" if agreed else "refused; nothing was sent") in said
+    assert f"take it back with: edgewise consent revoke {entry.id}\n" in said
 
 
 def test_off_a_terminal_all_of_it_is_shown_and_nothing_is_recorded(
@@ -66,8 +68,11 @@ def test_off_a_terminal_all_of_it_is_shown_and_nothing_is_recorded(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("once\n"))
     context = Context(Home(tmp_path / "home"))
-    assert not _agreed(context, question())
+    assert not _agreed(context, question(), Path("my policy.toml"))
     said = capsys.readouterr().err
     assert all(caveat in said for caveat in CAVEATS)
-    assert "edgewise consent grant" in said
+    assert (
+        "edgewise consent grant --feature f --data-class personal --destination acme "
+        "--purpose help --policy 'my policy.toml'\n"
+    ) in said
     assert ConsentLedger(context.home).entries() == ()

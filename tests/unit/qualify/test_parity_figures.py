@@ -12,7 +12,9 @@ import pytest
 from edgewise.core.formats import Activation, OfferedFormat, parse_format
 from edgewise.core.outcome import FinishReason
 from edgewise.core.quantity import Measured, Unknown
+from edgewise.errors import InputError
 from edgewise.qualify.distance import distance as distance_of
+from edgewise.qualify.distance import reading
 from edgewise.qualify.parity import SideBySide, _side_by_side
 from edgewise.qualify.parity_gate import GATES, gate_for, judge
 from edgewise.qualify.parity_messages import Answer, Distance
@@ -147,3 +149,23 @@ def offered(weights: str, activation: Activation = Activation.FLOAT, **more: str
 def test_which_gate_applies(resolved: OfferedFormat, gate: str) -> None:
     assert gate_for(resolved, same_weights=False) == GATES[gate]
     assert gate_for(resolved, same_weights=True) == GATES["as-shipped"]
+
+
+def test_what_is_lost_by_reading_at_once_fails_whatever_the_gate() -> None:
+    """ik_llama.cpp with Q4_1 in steps of 32 and more; in shorter ones it says the same."""
+    kept = reading([0.0, 0.0], [True, True], 63)
+    lost = reading([1.2, 2.9], [True, False], 63)
+    assert lost.kl_mean_nats == Measured(
+        value=2.05, source="read at once, token by token against it", n=2
+    )
+    assert (lost.places, lost.longest_tokens) == (2, 63)
+    assert lost.kl_max_nats.number == 2.9
+    assert lost.top1_agreement.number == 0.5
+    for gate in GATES.values():
+        assert judge(gate, distance(0.0, 1.0), (), (), reading=kept).passed is True
+        found = judge(gate, distance(0.0, 1.0), (), (), reading=lost)
+        assert found.passed is False
+        assert "2.0500 nats from itself" in found.reasons[0]
+    with pytest.raises(InputError) as caught:
+        reading([float("nan")], [False], 63)
+    assert caught.value.code == "value-not-finite"

@@ -14,6 +14,7 @@ from tests.unit.route.policies import WHOLE
 
 from edgewise.core.request import DataClass
 from edgewise.errors import InputError, IntegrityError
+from edgewise.route.destinations import Basis
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import (
     DEFAULT_POLICY,
@@ -169,6 +170,36 @@ def test_a_policy_that_cannot_be_used(tmp_path: Path, old: str, new: str, words:
 
 
 @pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        ('cloud = "when-needed"', 'cloud = "always"', "one of: never, preferred, when-needed"),
+        ('like = "personal"', 'like = "privat"', "one of: local-only, personal, public, sensitive"),
+        ('basis = "consent"', 'basis = "ask"', "one of: consent, contract, legal-obligation,"),
+        ('thermal_max = "fair"', 'links = ["on"]', "one of: captive, "),
+        ("revision = 3", "revison = 3", "did you mean revision?"),
+        ("[limits]", "[limit]", "did you mean limits?"),
+        ("daily_limit = 5", "daly_limit = 5", "did you mean daily_limit?"),
+        ("standing_days = 30", "standing_day = 30", "did you mean standing_days?"),
+        ("revision = 3", "temperature = 1", "a field temperature in [limits]"),
+        ("[limits]", "[limits]\nfields = []", "a field fields in [[minimise]]"),
+        ("[limits]", "[limits]\nexpires_at = ''", "a field expires_at in the policy itself"),
+        ("[limits]", "[limits]\nqqqq = 1", "are: characters, cloud_characters, max_tokens"),
+        ("revision = 3", "revision = 'x'", "edgewise policy schema"),
+        ("revision = 3", "revision = ", "edgewise policy schema"),
+    ],
+)
+def test_a_mistake_comes_with_what_is_right(tmp_path: Path, old: str, new: str, hint: str) -> None:
+    with pytest.raises(InputError) as caught:
+        changed(tmp_path, old, new)
+    assert hint in (caught.value.hint or "")
+
+
+def test_a_name_that_is_not_defined_comes_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="'emca', which it does not define; defined: acme"):
+        changed(tmp_path, 'destinations = ["acme"]', 'destinations = ["emca"]')
+
+
+@pytest.mark.parametrize(
     "data", [b"\xff\xfe", b"a" * (2 << 20), b"x = " + b"[" * 5000, b'{"name": "a", "name": "b"}']
 )
 @pytest.mark.parametrize("name", ["policy.toml", "policy.json"])
@@ -210,12 +241,58 @@ def test_what_is_no_policy(tmp_path: Path, data: bytes, name: str) -> None:
         ("2999-01-01", "2025-01-01", "never-in-force", "expires_at"),
         ('expires_at = "2999-01-01T00:00:00Z"', "", "never-expires", "expires_at"),
         ("revision = 3", "require_signature = false", "unsigned-allowed", "require_signature"),
+        ('data_class = "ticket"', 'data_class = "health"', "unreachable", "consent[0]"),
+        ('data_class = "ticket"', 'data_class = "local-only"', "unreachable", "consent[0]"),
+        ('data_class = "ticket"', 'data_class = "sensitive"', "unreachable", "consent[0]"),
+        ('cloud = "when-needed"', 'cloud = "never"', "unreachable", "consent[0]"),
+        (
+            'cloud = "when-needed"',
+            'cloud = "preferred"',
+            "consent-rarely-asked",
+            "tasks.draft.cloud",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_policy_is_found(
     tmp_path: Path, old: str, new: str, code: str, place: str
 ) -> None:
     assert (code, place) in codes(changed(tmp_path, old, new))
+
+
+def test_rules_of_consent_that_have_a_point_are_left_alone(tmp_path: Path) -> None:
+    for old, new in (
+        ('data_class = "ticket"', 'data_class = "public"'),
+        ('data_class = "ticket"', 'data_class = "*"'),
+        ('destination = "acme"\nstanding', 'destination = "*"\nstanding'),
+    ):
+        assert codes(changed(tmp_path, old, new)) == []
+    unasked = changed(tmp_path, 'cloud = "when-needed"', 'cloud = "preferred"')
+    place = msgspec.structs.replace(unasked.destinations[0], basis=Basis.CONTRACT)
+    rule = ConsentRule(data_class="*", ask=False)
+    policy = msgspec.structs.replace(unasked, destinations=(place,), consent=(rule,))
+    assert "consent-rarely-asked" not in {code for code, _ in codes(policy)}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code", "severity"),
+    [
+        ("2999-01-01", "2026-12-01", "expired", Severity.ERROR),
+        ("2026-01-01", "2026-12-02", "not-yet", Severity.WARNING),
+    ],
+)
+def test_dates_are_held_against_the_time_of_the_check(
+    tmp_path: Path, old: str, new: str, code: str, severity: Severity
+) -> None:
+    policy = changed(tmp_path, old, new)
+    (found,) = lint_policy(policy, NOW)
+    assert (found.code, found.severity) == (code, severity)
+    assert lint_policy(policy) == ()
+    assert lint_policy(parse_policy(written(tmp_path)), NOW) == ()
+
+
+def test_an_end_that_is_over_matters_less_where_nothing_leaves() -> None:
+    (found,) = lint_policy(Policy(name="here", expires_at="2026-11-30"), NOW)
+    assert (found.code, found.severity) == ("expired", Severity.WARNING)
 
 
 def test_nobody_is_asked_about_sensitive_data_is_said(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from edgewise.core.state import DeviceState, LinkState
 from edgewise.errors import IntegrityError
 from edgewise.route import RouteEvidence
 from edgewise.route.consent import ConsentLedger, ConsentScope, Origin
-from edgewise.route.destinations import Basis
+from edgewise.route.destinations import Basis, Terms
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import ConsentRule
 from edgewise.route.policy_file import LoadedPolicy, parse_policy
@@ -33,6 +33,16 @@ SCOPE = ConsentScope(
     data_class="ticket",
     destination="acme",
     purpose="drafts that need a larger model",
+)
+
+TERMS = Terms(
+    name="acme",
+    url="https://api.acme.example/v1",
+    model="acme-large",
+    purpose="drafts that need a larger model",
+    region="EU",
+    retention_days=0,
+    basis=Basis.CONSENT,
 )
 
 
@@ -78,7 +88,7 @@ def test_a_consent_is_asked_for_given_and_used_once(router: Router, ledger: Cons
     assert first.decision.route is Route.DECLINE
     assert first.decision.consent is not None
     assert msgspec.to_builtins(first.decision.consent) == msgspec.to_builtins(SCOPE)
-    grant = ledger.grant(SCOPE, origin=Origin.CLI)
+    grant = ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     assert router.decide(asked(), ONLINE, NOTHING).route is Route.CLOUD
     assert router.decide(asked(), ONLINE, NOTHING).route is Route.CLOUD  # looking uses nothing up
     sent = send(router)
@@ -95,7 +105,7 @@ def test_a_consent_is_asked_for_given_and_used_once(router: Router, ledger: Cons
 def test_what_was_prepared_for_another_destination_uses_no_consent_up(
     router: Router, ledger: ConsentLedger
 ) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     found = router.permit(asked(), ONLINE, NOTHING, PAYLOAD, destination="elsewhere")
     assert found.permit is None
     assert found.decision.route is Route.DECLINE
@@ -104,7 +114,7 @@ def test_what_was_prepared_for_another_destination_uses_no_consent_up(
 
 
 def test_a_permit_is_for_these_bytes_only(router: Router, ledger: ConsentLedger) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     permit = send(router).permit
     assert permit is not None
     with pytest.raises(IntegrityError) as caught:
@@ -115,7 +125,7 @@ def test_a_permit_is_for_these_bytes_only(router: Router, ledger: ConsentLedger)
 def test_another_routers_permit_is_refused(
     router: Router, ledger: ConsentLedger, clock: Clock
 ) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     permit = send(Router(router.loaded, ledger, clock=clock)).permit
     assert permit is not None
     with pytest.raises(IntegrityError) as caught:
@@ -124,7 +134,7 @@ def test_another_routers_permit_is_refused(
 
 
 def test_of_many_at_once_one_sends(router: Router, ledger: ConsentLedger) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     start, found = threading.Barrier(8), []
 
     def work() -> None:
@@ -148,7 +158,7 @@ def test_no_consent_opens_a_way_for_what_stays(
 ) -> None:
     if data_class != "local-only":  # for which the ledger takes none
         scope = msgspec.structs.replace(SCOPE, data_class=data_class)
-        ledger.grant(scope, origin=Origin.CLI)
+        ledger.grant(scope, TERMS, origin=Origin.CLI)
     found = send(router, data_class)
     assert found.permit is None
     assert found.decision.route is Route.DECLINE
@@ -166,7 +176,7 @@ def test_a_no_is_not_asked_again(router: Router, ledger: ConsentLedger) -> None:
 def test_a_ledger_that_cannot_be_read_allows_nothing(
     router: Router, ledger: ConsentLedger, tmp_path: Path
 ) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     for side in ("", "-wal", "-shm"):
         (tmp_path / "home" / f"{STATE_DATABASE}{side}").unlink(missing_ok=True)
     (tmp_path / "home" / STATE_DATABASE).write_bytes(b"no database" * 999)
@@ -181,7 +191,7 @@ def test_a_clock_set_back_allows_nothing(
     router: Router, ledger: ConsentLedger, clock: Clock
 ) -> None:
     until = dt.datetime.fromtimestamp(NOW + 86400, dt.UTC)
-    ledger.grant(SCOPE, origin=Origin.CLI, expires_at=until)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI, expires_at=until)
     assert router.decide(asked(), ONLINE, NOTHING).route is Route.CLOUD
     clock.now = NOW + 90000
     assert router.decide(asked(), ONLINE, NOTHING).route is Route.DECLINE
@@ -192,7 +202,7 @@ def test_a_clock_set_back_allows_nothing(
 def test_a_policy_that_is_over_allows_nothing(
     router: Router, ledger: ConsentLedger, clock: Clock
 ) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     clock.now = dt.datetime(3000, 1, 1, tzinfo=dt.UTC).timestamp()
     found = send(router).decision
     assert found.route is Route.DECLINE
@@ -202,7 +212,7 @@ def test_a_policy_that_is_over_allows_nothing(
 def test_an_unsigned_policy_allows_nothing(
     router: Router, ledger: ConsentLedger, clock: Clock
 ) -> None:
-    ledger.grant(SCOPE, origin=Origin.CLI)
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
     unsigned = msgspec.structs.replace(router.loaded, trust=PolicyTrust.UNSIGNED)
     found = send(Router(unsigned, ledger, clock=clock)).decision
     assert found.route is Route.DECLINE
@@ -249,3 +259,36 @@ def test_dates_hold_nothing_open_where_nobody_knows_how_late_it_was(
     database.write_bytes(b"hello" * 1000)
     assert send(contract).permit is None
     assert contract.decide(asked(), ONLINE, NOTHING).route is Route.DECLINE
+
+
+def test_a_destination_that_moved_is_asked_about_again(
+    router: Router, ledger: ConsentLedger, clock: Clock
+) -> None:
+    until = dt.datetime.fromtimestamp(NOW + 86400, dt.UTC)
+    ledger.grant(
+        SCOPE, TERMS, origin=Origin.CLI, once=False, expires_at=until, standing_allowed=True
+    )
+    assert send(router).permit is not None
+    places = (msgspec.structs.replace(router.policy.destinations[0], url="https://evil.example"),)
+    moved = msgspec.structs.replace(router.policy, destinations=places)
+    loaded = msgspec.structs.replace(router.loaded, policy=moved)
+    found = send(Router(loaded, ledger, clock=clock))
+    assert found.permit is None
+    assert found.decision.route is Route.DECLINE
+    assert found.decision.consent is not None  # it is asked for, and not silently missing
+    told = "the address was 'https://api.acme.example/v1', is 'https://evil.example'"
+    assert told in " ".join(found.decision.reasons)
+    assert ledger.entries()[0].uses == 1
+    assert send(router).permit is not None
+
+
+def test_a_policy_that_was_seen_to_be_over_stays_over(
+    router: Router, ledger: ConsentLedger, clock: Clock
+) -> None:
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
+    clock.now = dt.datetime(2999, 1, 1, tzinfo=dt.UTC).timestamp()
+    assert router.decide(asked(), ONLINE, NOTHING).route is Route.DECLINE  # nothing but a look
+    clock.now = NOW
+    found = send(router)
+    assert found.permit is None
+    assert "clock" in " ".join(found.decision.reasons)

@@ -9,6 +9,7 @@ import pytest
 from edgewise.errors import EdgewiseError, InputError, ResourceError
 from edgewise.route.consent import ConsentPrompt, ConsentScope, SentField, consent_prompt
 from edgewise.route.destinations import Basis, Destination
+from edgewise.serve.clients import client_name
 from edgewise.serve.questions import Questions
 
 
@@ -26,6 +27,26 @@ def code(questions: Questions, name: str) -> str:
     with pytest.raises(InputError) as caught:
         questions.get(name)
     return caught.value.code
+
+
+def test_a_flood_under_many_names_is_refused_and_ends_nobody_elses() -> None:
+    now = [0.0]
+    questions = Questions(per_address_max=8, total_max=12, clock=lambda: now[0])
+    quiet = questions.ask(prompt(), client_name("127.0.0.1", "", "quiet", ""))
+    for number in range(7):
+        questions.ask(prompt(), client_name("127.0.0.1", "", f"agent {number}", f"user {number}"))
+    with pytest.raises(ResourceError) as caught:
+        questions.ask(prompt(), client_name("127.0.0.1", "", "another agent", "another user"))
+    assert caught.value.code == "consent-questions-full"
+    assert "from this address" in caught.value.message
+    assert caught.value.context["retry_after_s"] == 900
+    assert questions.get(quiet.id) is quiet
+    for number in range(4):
+        questions.ask(prompt(), client_name("::1", "", f"agent {number}", ""))
+    with pytest.raises(ResourceError, match="too many questions of consent wait"):
+        questions.ask(prompt(), client_name("::1", "", "agent", ""))
+    now[0] = 900.0  # they have expired
+    questions.ask(prompt(), client_name("127.0.0.1", "", "agent", ""))
 
 
 def test_equal_questions_of_two_clients_have_names_of_their_own() -> None:

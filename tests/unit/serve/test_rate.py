@@ -1,4 +1,4 @@
-"""The rate of requests: a burst, then the rate, each client by itself."""
+"""The rate of requests: a burst, then the rate, each address by itself."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_none_is_no_limit() -> None:
         rate.take("a")
 
 
-def test_the_server_turns_the_client_away_and_says_when_to_come_back() -> None:
+def test_the_server_turns_an_address_away_whatever_it_calls_itself_and_says_when_to_come_back() -> (
+    None
+):
     limits = Limits(requests_per_minute=2, grace_s=1.0)
     with serving(FakeSession(), limits=limits) as served:
 
@@ -57,5 +59,6 @@ def test_the_server_turns_the_client_away_and_says_when_to_come_back() -> None:
         assert replies[2].json()["error"]["code"] == "rate-limited"
         # One request in 30 seconds, less what the three took.
         assert 0 < int(replies[2].headers["retry-after"]) <= 30
-        assert models(**{"user-agent": "another client"}).status_code == 200
+        for chosen in ({"user-agent": "another client"}, {"authorization": "Bearer another"}):
+            assert models(**chosen).status_code == 429
         assert httpx.get(f"{served.url}/healthz").status_code == 200

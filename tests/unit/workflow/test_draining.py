@@ -30,7 +30,7 @@ from edgewise.core.request import DataClass, Message, Request
 from edgewise.core.state import LinkState
 from edgewise.errors import InputError, IntegrityError
 from edgewise.route.consent import ConsentLedger, ConsentScope, Origin
-from edgewise.route.destinations import Price
+from edgewise.route.destinations import Price, Terms
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.offline import (
     DocumentVersion,
@@ -284,9 +284,9 @@ def test_a_consent_that_another_process_uses_in_this_moment_is_asked_for_again(
     world: World, server: RawServer
 ) -> None:
     class Late(ConsentLedger):
-        def consume(self, scope: ConsentScope) -> str:
-            super().consume(scope)  # somebody else's turn comes first
-            return super().consume(scope)
+        def consume(self, scope: ConsentScope, terms: Terms) -> str:
+            super().consume(scope, terms)  # somebody else's turn comes first
+            return super().consume(scope, terms)
 
     name = world.queued()
     world.agree()
@@ -322,15 +322,15 @@ def test_another_destination_is_neither_used_nor_its_consent(
         world.policy, tasks=(task,), destinations=(near, world.place)
     )
     other = world.scope(destination="near")
-    world.ledger.grant(other, origin=Origin.API)
+    world.ledger.grant(other, near.terms, origin=Origin.API)
     world.drain()
     assert (world.state(name), world.entry(name).hold) == (State.QUEUED, "consent")
-    assert world.ledger.state(other).verdict == "granted"
+    assert world.ledger.state(other, near.terms).verdict == "granted"
     world.agree()
     world.later(400)
     world.drain()
     assert world.state(name) is State.ANSWERED
-    assert world.ledger.state(other).verdict == "granted"
+    assert world.ledger.state(other, near.terms).verdict == "granted"
 
 
 def test_a_decline_waits_or_ends_as_the_settings_say(world: World, server: RawServer) -> None:

@@ -19,7 +19,7 @@ from edgewise.route.policy_file import parse_policy, public_key, sign_policy
 from edgewise.route.service import Router
 from edgewise.store import Home
 from edgewise.workflow.context import Context
-from edgewise.workflow.routing import has_policy, load_policy
+from edgewise.workflow.policies import has_policy, load_policy
 
 KEY = bytes(range(32))
 OPEN = """
@@ -82,7 +82,7 @@ def test_an_unsigned_policy_lets_nothing_leave_where_keys_are_trusted(context: C
     trust_key(context)
     assert route(context) is Route.DECLINE
     loaded = load_policy(context)
-    assert loaded.trust is PolicyTrust.UNSIGNED
+    assert loaded.trust is PolicyTrust.UNTRUSTED
     assert "trusts keys" in loaded.reason
     assert route(context, path) is Route.CLOUD  # named by who asks
     sign(path)

@@ -29,6 +29,7 @@ from edgewise.route.cloud import CancelToken
 from edgewise.route.consent import Origin, record_choice
 from edgewise.route.consent.prompt import Choice
 from edgewise.route.consent.scopes import ConsentScope, ConsentState
+from edgewise.route.destinations import Terms
 from edgewise.route.facts import PolicyTrust, RouteEvidence
 from edgewise.route.policy import CloudUse, Policy, TaskRule
 from edgewise.route.policy_file import LoadedPolicy
@@ -224,9 +225,9 @@ def test_the_ledger_is_read_only_where_it_can_change_the_route(
     asked_about: list[object] = []
     state = world.ledger.state
 
-    def noted(scope: ConsentScope, now: float | None = None) -> ConsentState:
+    def noted(scope: ConsentScope, terms: Terms, now: float | None = None) -> ConsentState:
         asked_about.append(scope)
-        return state(scope, now)
+        return state(scope, terms, now)
 
     monkeypatch.setattr(world.ledger, "state", noted)
     found = world.hybrid.decide(LETTER)

@@ -1,7 +1,8 @@
 """The audit of consents: a chain of rows that is only ever added to.
 
-Each row holds the digest of the row before it. A row names its scope by a salted digest; the
-scope's texts and the salt lie apart, so that they can be erased while the chain stays whole.
+Each row holds the digest of the row before it. A row names its scope, and the terms that a grant
+is for, by salted digests; their texts and the salt lie apart, so that they can be erased while the
+chain stays whole.
 What is in force now (``consent_open``) and where the chain ends (``consent_mark``) follow from the
 chain; :mod:`~edgewise.route.consent.checking` derives both again and compares.
 
@@ -23,6 +24,7 @@ import msgspec
 from edgewise.core.canonical import canonical_json, digest_of
 from edgewise.errors import IntegrityError
 from edgewise.route.consent.scopes import ConsentScope
+from edgewise.route.destinations import Terms
 
 __all__ = [
     "GENESIS",
@@ -107,6 +109,25 @@ SCHEMA = (
         SELECT RAISE(ABORT, 'the mark is never removed');
     END;
     """,  # noqa: S608 - of constants
+    """
+    ALTER TABLE consent_audit ADD COLUMN terms TEXT NOT NULL DEFAULT '';
+    ALTER TABLE consent_open ADD COLUMN terms TEXT NOT NULL DEFAULT '';
+    CREATE TABLE consent_terms(
+        digest TEXT NOT NULL PRIMARY KEY,
+        scope TEXT NOT NULL REFERENCES consent_scopes(digest),
+        terms TEXT NOT NULL
+    );
+    CREATE INDEX consent_terms_of_scope ON consent_terms(scope);
+    CREATE TRIGGER consent_terms_unchanged BEFORE UPDATE ON consent_terms BEGIN
+        SELECT RAISE(ABORT, 'terms are never changed');
+    END;
+    CREATE TRIGGER consent_terms_kept BEFORE DELETE ON consent_terms
+    WHEN NOT EXISTS(
+        SELECT 1 FROM consent_audit WHERE scope = old.scope AND event = 'erase'
+    ) BEGIN
+        SELECT RAISE(ABORT, 'terms are removed by an erasure only');
+    END;
+    """,
 )
 
 
@@ -157,6 +178,8 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         once: Whether the decision is good for one use.
         until_ms: When the decision ends by itself.
         origin: Through what the user acted; empty for what the ledger did by itself.
+        terms: Salted digest of the destination's terms that a grant is for; empty elsewhere, and
+            for grants of before they were kept.
         previous: Digest of the row before, 64 zeros for the first.
         digest: SHA-256 of the canonical JSON of all the above, with this field empty.
     """
@@ -171,14 +194,21 @@ class AuditRow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     origin: str
     previous: str
     digest: str = ""
+    terms: str = ""
 
     def computed(self) -> str:
         """Return the digest that the row must have."""
-        return digest_of(msgspec.structs.replace(self, digest=""))
+        told = msgspec.to_builtins(msgspec.structs.replace(self, digest=""))
+        if not self.terms:  # it counts where there are any: rows of before have none
+            del told["terms"]
+        return digest_of(told)
 
 
 class OpenDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A decision that has begun and not ended; ``seq`` is the row it began with."""
+    """A decision that has begun and not ended; ``seq`` is the row it began with.
+
+    ``terms`` is as in the row; empty for a denial, which is about the scope whatever is declared.
+    """
 
     decision: str
     scope: str
@@ -186,6 +216,7 @@ class OpenDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     once: bool
     until_ms: int | None
     seq: int
+    terms: str = ""
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -224,9 +255,12 @@ def damaged(why: str) -> IntegrityError:
     )
 
 
-def salted_digest(scope: ConsentScope, salt: bytes) -> str:
-    """Return what the audit names a scope by. Without the salt it cannot be found by guessing."""
-    return hashlib.sha256(salt + canonical_json(scope)).hexdigest()
+def salted_digest(value: ConsentScope | Terms, salt: bytes) -> str:
+    """Return what the audit names a scope or a destination's terms by.
+
+    Without the salt it cannot be found by guessing.
+    """
+    return hashlib.sha256(salt + canonical_json(value)).hexdigest()
 
 
 def new_salt() -> bytes:
@@ -281,6 +315,7 @@ def append(
     once: bool = False,
     until_ms: int | None = None,
     origin: str = "",
+    terms: str = "",
 ) -> AuditRow:
     """Add a row to the chain, within a transaction that writes; return it.
 
@@ -298,11 +333,12 @@ def append(
         until_ms=until_ms,
         origin=origin,
         previous=mark.digest,
+        terms=terms,
     )
     row = msgspec.structs.replace(row, digest=row.computed())
     connection.execute(
         "INSERT INTO consent_audit VALUES(:seq, :at_ms, :event, :scope, :decision, :once, "
-        ":until_ms, :origin, :previous, :digest)",
+        ":until_ms, :origin, :previous, :digest, :terms)",
         {**msgspec.structs.asdict(row), "event": str(event)},
     )
     connection.execute(

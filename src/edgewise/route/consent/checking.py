@@ -89,6 +89,7 @@ class _Replay:
         self._known: set[str] = set()
         self._named: set[str] = set()
         self._erased: set[str] = set()
+        self._terms: dict[str, str] = {}  # digest of terms: digest of the scope
         self._floor_ms = 0
 
     def take(self, row: AuditRow) -> None:
@@ -119,6 +120,7 @@ class _Replay:
             self.problems.append("the highest time that was seen was set back")
         self._finish_open(turn)
         self._finish_scopes(turn)
+        self._finish_terms(turn)
 
     def _decide(self, row: AuditRow) -> None:
         self._named.add(row.scope)
@@ -128,6 +130,8 @@ class _Replay:
             if row.decision in self._known:
                 self._say(row, "its decision was made before")
             self._known.add(row.decision)
+            if row.terms:
+                self._terms[row.terms] = row.scope
             self._open[row.decision] = opening(row)
             return
         one = self._open.get(row.decision)
@@ -176,6 +180,19 @@ class _Replay:
             self.problems.append(f"scope {digest[:12]} is gone, and was not erased")
         for digest in sorted(set(scopes) - self._named):
             self.problems.append(f"scope {digest[:12]} is there, and nothing was decided about it")
+
+    def _finish_terms(self, turn: Turn) -> None:
+        try:
+            kept = turn.terms()
+        except IntegrityError as error:
+            self.problems.append(error.message)
+            return
+        wanted = {one: scope for one, scope in self._terms.items() if scope not in self._erased}
+        for digest in sorted({*wanted, *kept}):
+            if digest not in kept:
+                self.problems.append(f"terms {digest[:12]} are gone, and were not erased")
+            elif wanted.get(digest) != kept[digest]:
+                self.problems.append(f"terms {digest[:12]} are there, and no consent is for them")
 
     def _say(self, row: AuditRow, why: str) -> None:
         self.problems.append(f"row {row.seq} ({row.event}): {why}")

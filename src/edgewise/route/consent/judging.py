@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -16,6 +17,9 @@ __all__ = ["CLOCK_SKEWED", "CLOCK_TOLERANCE_MS", "Moment", "judge"]
 CLOCK_SKEWED: Final = "consent-clock-skewed"
 # Declared: time servers correct a running clock by seconds; two minutes leave room for that.
 CLOCK_TOLERANCE_MS: Final = 120_000
+# Chosen: to read keeps the time when it is that much later than the latest that was kept, so that
+# many readings cost one write, and a clock set back brings back no more than this.
+_KEPT_EVERY_MS: Final = 10_000
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,6 +38,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         """Return whether the clock went back so far that nobody knows how late it is."""
         return self.now_ms < self.floor_ms - CLOCK_TOLERANCE_MS
 
+    @property
+    def to_keep(self) -> bool:
+        """Return whether whoever only reads keeps the time too."""
+        return self.now_ms >= self.floor_ms + _KEPT_EVERY_MS
+
     def over(self, until_ms: int | None) -> bool:
         """Return whether a date has been reached."""
         return until_ms is not None and until_ms <= self.effective_ms
@@ -44,6 +53,7 @@ def judge(
     opened: Sequence[OpenDecision],
     last_end: AuditRow | None,
     moment: Moment,
+    uncovered: Mapping[str, str] = MappingProxyType({}),
 ) -> ConsentState:
     """Return what stands for a scope.
 
@@ -55,12 +65,15 @@ def judge(
         opened: Its decisions that have not ended.
         last_end: The latest end of one of its decisions.
         moment: The time.
+        uncovered: Why a grant is not for the destination as it is declared now; an empty text for
+            one that is.
     """
     grants = sorted(
         (one for one in opened if one.event is AuditEvent.GRANT),
         key=lambda one: (not one.once, one.until_ms is None, one.until_ms or 0, one.seq),
     )
-    live = [one for one in grants if not moment.over(one.until_ms)]
+    standing = [one for one in grants if not moment.over(one.until_ms)]
+    live = [one for one in standing if not uncovered.get(one.decision)]
     usable = [one for one in live if one.until_ms is None or not moment.skewed]
     if usable:
         return _granted(scope, usable[0])
@@ -71,6 +84,14 @@ def judge(
             reason="the clock went back, so whether the consent still stands cannot be told",
             grant=live[0].decision,
             code=CLOCK_SKEWED,
+        )
+    if standing:
+        latest = max(standing, key=lambda one: one.seq)
+        return ConsentState(
+            scope=scope,
+            verdict=ConsentVerdict.CHANGED,
+            reason=uncovered[latest.decision],
+            grant=latest.decision,
         )
     if grants:
         return _over(scope, AuditEvent.EXPIRE, grants[0].decision, grants[0].until_ms)

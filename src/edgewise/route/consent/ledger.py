@@ -29,6 +29,7 @@ from edgewise.route.consent.scopes import (
 )
 from edgewise.route.consent.telling import ConsentExport, LedgerEntry, read_entries, read_export
 from edgewise.route.consent.turn import Turn
+from edgewise.route.destinations import Terms
 from edgewise.store.database import StateDatabase
 from edgewise.store.home import Home
 
@@ -36,6 +37,7 @@ __all__ = ["STANDING_DAYS_MAX", "ConsentLedger", "Erasure"]
 
 # Specified: a standing consent is asked for again after a year at the latest.
 STANDING_DAYS_MAX = 366
+_HASTY_S = 0.1
 
 
 class Erasure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -75,6 +77,9 @@ class ConsentLedger:
         busy_timeout_s: float = 10.0,
     ) -> None:
         self._database = StateDatabase(home, "consent", SCHEMA, busy_timeout_s=busy_timeout_s)
+        self._hasty = StateDatabase(
+            home, "consent", SCHEMA, busy_timeout_s=min(busy_timeout_s, _HASTY_S)
+        )
         self._clock = clock
 
     # -- deciding
@@ -82,6 +87,7 @@ class ConsentLedger:
     def grant(
         self,
         scope: ConsentScope,
+        terms: Terms,
         *,
         origin: Origin,
         once: bool = True,
@@ -92,6 +98,7 @@ class ConsentLedger:
 
         Args:
             scope: To what.
+            terms: What the user was told of the destination; it is good for nothing else.
             origin: Through what the user said so.
             once: Whether it is for one use. What is for more is a standing consent, and needs a
                 date.
@@ -99,13 +106,21 @@ class ConsentLedger:
             standing_allowed: Whether the policy allows standing consent for this scope.
 
         Raises:
-            InputError: the data is local-only (``consent-local-only``), the policy does not allow
-                standing consent (``consent-standing-forbidden``), or the date is missing, over,
+            InputError: the data is local-only (``consent-local-only``), the terms are another
+                destination's (``consent-scope-invalid``), the policy does not allow standing
+                consent (``consent-standing-forbidden``), or the date is missing, over,
                 without a time zone or too far (``consent-date-invalid``).
             ResourceError: there is a date, and the clock is not to be trusted
                 (``consent-clock-skewed``).
         """
         require_consentable(scope)
+        if terms.name != scope.destination:
+            raise InputError(
+                "consent-scope-invalid",
+                f"the consent is for {scope.destination!r}, and the terms are {terms.name!r}'s",
+                context={"field": "destination"},
+                hint="take the terms of the destination that the scope names",
+            )
         if not once and not standing_allowed:
             raise InputError(
                 "consent-standing-forbidden",
@@ -116,11 +131,17 @@ class ConsentLedger:
             until_ms = _until(expires_at, turn.moment, standing=not once)
             self._end_opened(turn, scope, AuditEvent.DENY, AuditEvent.REPLACE, origin)
             grant = turn.begin(
-                scope, AuditEvent.GRANT, once=once, until_ms=until_ms, origin=str(origin)
+                scope,
+                AuditEvent.GRANT,
+                once=once,
+                until_ms=until_ms,
+                origin=str(origin),
+                terms=terms,
             )
         return Grant(
             id=grant,
             scope=scope,
+            terms=terms,
             once=once,
             expires_at=None if until_ms is None else to_datetime(until_ms),
             granted_at=to_datetime(turn.moment.now_ms),
@@ -155,6 +176,16 @@ class ConsentLedger:
                 turn.end(one, AuditEvent.REVOKE, origin=str(origin))
         return len(stood)
 
+    def find(self, beginning: str) -> str:
+        """Return the name of the one decision whose name begins so, whatever became of it.
+
+        Raises:
+            InputError: there is none (``consent-not-found``) or more than one
+                (``consent-ambiguous``).
+        """
+        with self._database.reading() as connection:
+            return Turn(connection, self._now_ms(None)).find(beginning)
+
     def expire(self, now: float | None = None) -> int:
         """End what is over by the clock; return how many decisions ended.
 
@@ -166,24 +197,27 @@ class ConsentLedger:
 
     # -- using
 
-    def state(self, scope: ConsentScope, now: float | None = None) -> ConsentState:
+    def state(self, scope: ConsentScope, terms: Terms, now: float | None = None) -> ConsentState:
         """Return what stands for a scope. It raises nothing, and uses nothing up.
 
-        What cannot be read is ``unreadable``. The one thing that it may write is the end of a
-        consent whose date it finds reached.
+        What cannot be read is ``unreadable``. All that it may write is the end of a consent whose
+        date it finds reached, and the time.
 
         Args:
             scope: Which.
+            terms: How the destination is declared now.
             now: Seconds since 1970; the ledger's clock by default.
         """
         try:
             with self._database.reading() as connection:
                 turn = Turn(connection, self._now_ms(now))
-                state = turn.state(scope)
+                state = turn.state(scope, terms)
                 digest = turn.digest_of(scope)
                 due = digest is not None and bool(turn.due(digest))
             if due:
                 self.expire(now)
+            elif turn.moment.to_keep:
+                self._keep_time(turn.moment)
         except EdgewiseError as error:
             return ConsentState(
                 scope=scope,
@@ -196,16 +230,20 @@ class ConsentLedger:
     def moment(self, now: float | None = None) -> Moment | None:
         """Return the time by the clock and the highest that was seen; ``None``: it is unreadable.
 
-        It raises nothing, and keeps nothing.
+        It raises nothing. It keeps the time.
         """
         try:
             with self._database.reading() as connection:
-                return Turn(connection, self._now_ms(now)).moment
+                moment = Turn(connection, self._now_ms(now)).moment
         except EdgewiseError:
             return None
+        if moment.to_keep:
+            self._keep_time(moment)
+        return moment
 
-    def consume(self, scope: ConsentScope) -> str:
-        """Use a consent; return the grant's name once that is on disk.
+    def consume(self, scope: ConsentScope, terms: Terms) -> str:
+        """Use a consent to a destination as it is declared now; return the grant's name once that
+        is on disk.
 
         A one-time grant is over then, also when this process dies before it uses the answer. A
         standing grant stays, and its use is in the audit.
@@ -218,7 +256,7 @@ class ConsentLedger:
         """
         require_consentable(scope)
         with self._writing() as turn:
-            state = turn.state(scope)
+            state = turn.state(scope, terms)
             if state.verdict is ConsentVerdict.GRANTED:
                 grant = turn.decision(state.grant)
                 assert grant is not None
@@ -296,6 +334,11 @@ class ConsentLedger:
         with self._database.writing() as connection:
             # The clock is read under the lock: the order of rows is the order of readings.
             yield Turn(connection, self._now_ms(now))
+
+    def _keep_time(self, moment: Moment) -> None:
+        # What cannot be kept now is kept by the next that reads; nobody waits for it.
+        with contextlib.suppress(EdgewiseError), self._hasty.writing() as connection:
+            Turn(connection, moment.now_ms).settle()
 
     def _now_ms(self, now: float | None) -> int:
         return from_clock(self._clock() if now is None else now)

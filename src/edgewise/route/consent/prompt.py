@@ -20,7 +20,7 @@ from edgewise.core.shown import plain, quoted
 from edgewise.errors import InputError
 from edgewise.route.consent.ledger import ConsentLedger
 from edgewise.route.consent.scopes import ConsentScope, Origin, require_consentable
-from edgewise.route.destinations import Basis, Destination, Price
+from edgewise.route.destinations import Basis, Destination, Price, Terms
 
 __all__ = [
     "Choice",
@@ -77,6 +77,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """Who would get it, as the policy declares: see :class:`~edgewise.route.destinations`."""
 
     name: str
+    url: str
     origin: str
     model: str
     purpose: str
@@ -84,6 +85,11 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     retention_days: int | None
     basis: Basis
     price: Price | None = None
+
+    @property
+    def terms(self) -> Terms:
+        """Return what of it a yes is recorded for."""
+        return Terms(**{name: getattr(self, name) for name in Terms.__struct_fields__})
 
 
 class ConsentPrompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +178,7 @@ def consent_prompt(
         benefit=benefit,
         recipient=Recipient(
             name=destination.name,
+            url=destination.url,
             origin=destination.origin,
             model=destination.model,
             purpose=destination.purpose,
@@ -220,13 +227,14 @@ def record_choice(
         raise _choice_invalid("a date belongs to the choice `until`, and to no other")
     if choice is Choice.NO:
         return ledger.deny(prompt.scope, origin=origin)
+    terms = prompt.recipient.terms
     if until is None:
-        return ledger.grant(prompt.scope, origin=origin).id
+        return ledger.grant(prompt.scope, terms, origin=origin).id
     latest = prompt.until_at_most
     if until.tzinfo is None or latest is None or until > latest:
         raise _choice_invalid("the date has no time zone, or is later than was offered")
     grant = ledger.grant(
-        prompt.scope, origin=origin, once=False, expires_at=until, standing_allowed=True
+        prompt.scope, terms, origin=origin, once=False, expires_at=until, standing_allowed=True
     )
     return grant.id
 

@@ -13,6 +13,7 @@ import msgspec
 
 from edgewise.core.request import DataClass
 from edgewise.errors import InputError
+from edgewise.route.destinations import Terms
 
 __all__ = [
     "ConsentScope",
@@ -105,6 +106,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     Attributes:
         id: Random name.
         scope: What it is for.
+        terms: What the user was told of the destination; it is for nothing else.
         once: Whether its first use ends it.
         expires_at: From when on it is good for nothing; ``None`` for a one-time grant without.
         granted_at: By the device's clock.
@@ -113,6 +115,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     id: str
     scope: ConsentScope
+    terms: Terms
     once: bool
     expires_at: dt.datetime | None
     granted_at: dt.datetime
@@ -122,14 +125,17 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class ConsentVerdict(StrEnum):
     """What stands for a scope. All but ``GRANTED`` mean that nothing may be sent for it.
 
-    ``ABSENT``: nobody was asked, or it was erased. ``DENIED``: the user said no. ``EXPIRED``,
-    ``REVOKED`` and ``USED``: the latest decision is over, and how. ``UNREADABLE``: it cannot be
-    told, since the ledger cannot be read or the clock is not to be trusted.
+    ``ABSENT``: nobody was asked, or it was erased. ``CHANGED``: the user agreed, and the
+    destination is declared otherwise by now, or nobody kept what the user was told of it.
+    ``DENIED``: the user said no. ``EXPIRED``, ``REVOKED`` and ``USED``: the latest decision is
+    over, and how. ``UNREADABLE``: it cannot be told, since the ledger cannot be read or the clock
+    is not to be trusted.
     """
 
     GRANTED = "granted"
     DENIED = "denied"
     ABSENT = "absent"
+    CHANGED = "changed"
     EXPIRED = "expired"
     REVOKED = "revoked"
     USED = "used"

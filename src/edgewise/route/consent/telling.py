@@ -10,7 +10,9 @@ import msgspec
 from edgewise.route.consent.audit import AuditEvent, AuditRow, damaged, read_rows
 from edgewise.route.consent.moments import to_datetime
 from edgewise.route.consent.scopes import ConsentScope
+from edgewise.route.consent.terms import all_terms
 from edgewise.route.consent.turn import Turn
+from edgewise.route.destinations import Terms
 
 __all__ = ["ConsentExport", "EntryState", "LedgerEntry", "read_entries", "read_export"]
 
@@ -51,6 +53,8 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         expires_at: When it ends by itself.
         decided_at: When it was made, by the device's clock then.
         origin: Through what.
+        terms: What the user was told of the destination and agreed to; ``None`` for a denial, once
+            that was erased, and for grants of before it was kept, which cover nothing.
         uses: How often it was used.
         ended_at: When it ended.
     """
@@ -63,6 +67,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     expires_at: dt.datetime | None
     decided_at: dt.datetime
     origin: str
+    terms: Terms | None = None
     uses: int = 0
     ended_at: dt.datetime | None = None
 
@@ -116,9 +121,10 @@ def _entries(
     turn: Turn, rows: list[AuditRow], scopes: dict[str, ConsentScope]
 ) -> tuple[LedgerEntry, ...]:
     found: dict[str, LedgerEntry] = {}
+    terms = {digest: told for digest, (_, told) in all_terms(turn.connection).items()}
     for row in rows:
         if row.event.begins:
-            found[row.decision] = _begun(turn, row, scopes)
+            found[row.decision] = _begun(turn, row, scopes, terms.get(row.terms))
         elif row.decision:
             entry = found.get(row.decision)
             if entry is None:
@@ -127,7 +133,9 @@ def _entries(
     return tuple(found.values())
 
 
-def _begun(turn: Turn, row: AuditRow, scopes: dict[str, ConsentScope]) -> LedgerEntry:
+def _begun(
+    turn: Turn, row: AuditRow, scopes: dict[str, ConsentScope], terms: Terms | None
+) -> LedgerEntry:
     state = EntryState.DENIED
     if row.event is AuditEvent.GRANT:
         state = EntryState.GRANTED
@@ -142,6 +150,7 @@ def _begun(turn: Turn, row: AuditRow, scopes: dict[str, ConsentScope]) -> Ledger
         expires_at=None if row.until_ms is None else to_datetime(row.until_ms),
         decided_at=to_datetime(row.at_ms),
         origin=row.origin,
+        terms=terms,
     )
 
 

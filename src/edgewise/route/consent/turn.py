@@ -10,10 +10,12 @@ from edgewise.route.consent import audit
 from edgewise.route.consent.audit import AuditEvent, AuditRow, OpenDecision, damaged, typed_row
 from edgewise.route.consent.judging import Moment, judge
 from edgewise.route.consent.scopes import ConsentScope, ConsentState
+from edgewise.route.consent.terms import TermsKept, all_terms
+from edgewise.route.destinations import Terms
 
 __all__ = ["Turn", "opening"]
 
-_OPEN = "SELECT decision, scope, event, once, until_ms, seq FROM consent_open"
+_OPEN = "SELECT decision, scope, event, once, until_ms, seq, terms FROM consent_open"
 
 
 class Turn:
@@ -41,17 +43,20 @@ class Turn:
 
     def digest_of(self, scope: ConsentScope) -> str | None:
         """Return what the audit names a scope by; ``None`` for one that it does not know."""
+        return self._known(scope)[0]
+
+    def _known(self, scope: ConsentScope) -> tuple[str | None, bytes]:
         row = self.connection.execute(
             "SELECT digest, salt FROM consent_scopes WHERE feature = ? AND data_class = ? "
             "AND destination = ? AND purpose = ?",
             (scope.feature, scope.data_class, scope.destination, scope.purpose),
         ).fetchone()
         if row is None:
-            return None
+            return None, b""
         digest, salt = row
         if not isinstance(salt, bytes) or audit.salted_digest(scope, salt) != digest:
             raise damaged("a scope is not the one that its digest names")
-        return str(digest)
+        return str(digest), salt
 
     def opened(self, digest: str) -> list[OpenDecision]:
         """Return the decisions of a scope that have not ended, each held against the audit."""
@@ -68,17 +73,37 @@ class Turn:
         if row is not None:
             return self._audited(typed_row(row, OpenDecision))
         if self._row(decision, "event IN ('grant', 'deny')") is None:
-            raise InputError(
-                "consent-not-found",
-                f"the ledger has no decision {decision!r}",
-                hint="`edgewise consent list` names them all",
-            )
+            raise _not_found(decision)
         return None
 
-    def state(self, scope: ConsentScope) -> ConsentState:
-        """Return what stands for a scope."""
+    def find(self, beginning: str) -> str:
+        """Return the name of the one decision that begins so.
+
+        Raises:
+            InputError: there is none (``consent-not-found``) or more than one
+                (``consent-ambiguous``).
+        """
+        # "~" comes after all digits and letters. What is no beginning of a name finds nothing.
+        rows = self.connection.execute(
+            "SELECT decision FROM consent_audit WHERE event IN ('grant', 'deny') "
+            "AND decision >= ? AND decision < ? LIMIT 2",
+            (beginning, f"{beginning}~"),
+        ).fetchall()
+        if not rows or not beginning:
+            raise _not_found(beginning)
+        if len(rows) > 1:
+            raise InputError(
+                "consent-ambiguous",
+                f"several decisions begin with {beginning!r}",
+                context={"decision": beginning},
+                hint="give more of the name",
+            )
+        return str(rows[0]["decision"])
+
+    def state(self, scope: ConsentScope, terms: Terms) -> ConsentState:
+        """Return what stands for a scope while a destination is declared so."""
         audit.require_end(self.connection)
-        digest = self.digest_of(scope)
+        digest, salt = self._known(scope)
         if digest is None:
             return judge(scope, (), None, self.moment)
         row = self.connection.execute(
@@ -87,7 +112,14 @@ class Turn:
             (digest,),
         ).fetchone()
         last_end = None if row is None else typed_row(row, AuditRow)
-        return judge(scope, self.opened(digest), last_end, self.moment)
+        opened = self.opened(digest)
+        kept = TermsKept(self.connection, digest, salt)
+        uncovered = {
+            one.decision: kept.why_not(one, terms)
+            for one in opened
+            if one.event is AuditEvent.GRANT
+        }
+        return judge(scope, opened, last_end, self.moment, uncovered)
 
     def due(self, digest: str | None = None) -> list[OpenDecision]:
         """Return the decisions whose date has been reached: of a scope, or all."""
@@ -117,16 +149,27 @@ class Turn:
         once: bool,
         until_ms: int | None,
         origin: str,
+        terms: Terms | None = None,
     ) -> str:
-        """Begin a decision about a scope; return its name."""
-        digest = self.digest_of(scope) or self._new_scope(scope)
+        """Begin a decision about a scope; return its name. A grant is for some terms."""
+        digest, salt = self._known(scope)
+        if digest is None:
+            digest, salt = self._new_scope(scope)
+        kept = TermsKept(self.connection, digest, salt)
+        told = "" if terms is None else kept.keep(terms)
         decision = secrets.token_hex(8)
         row = self._append(
-            event, scope=digest, decision=decision, once=once, until_ms=until_ms, origin=origin
+            event,
+            scope=digest,
+            decision=decision,
+            once=once,
+            until_ms=until_ms,
+            origin=origin,
+            terms=told,
         )
         self.connection.execute(
-            "INSERT INTO consent_open VALUES(?, ?, ?, ?, ?, ?)",
-            (decision, digest, str(event), once, until_ms, row.seq),
+            "INSERT INTO consent_open VALUES(?, ?, ?, ?, ?, ?, ?)",
+            (decision, digest, str(event), once, until_ms, row.seq, told),
         )
         return decision
 
@@ -158,6 +201,7 @@ class Turn:
         for one in opened:
             self.end(one, AuditEvent.REVOKE, origin=origin)
         self._append(AuditEvent.ERASE, scope=digest, origin=origin)
+        self.connection.execute("DELETE FROM consent_terms WHERE scope = ?", (digest,))
         self.connection.execute("DELETE FROM consent_scopes WHERE digest = ?", (digest,))
         return len(opened)
 
@@ -188,16 +232,26 @@ class Turn:
                 raise damaged(f"a scope cannot be read: {error.message}") from error
         return found
 
+    def terms(self) -> dict[str, str]:
+        """Return which terms are kept for which scope, each by its digest, which is checked."""
+        salts = dict(self.connection.execute("SELECT digest, salt FROM consent_scopes").fetchall())
+        found = all_terms(self.connection)
+        for digest, (scope, told) in found.items():
+            salt = salts.get(scope)
+            if not isinstance(salt, bytes) or audit.salted_digest(told, salt) != digest:
+                raise damaged("what a consent is for is not what its digest names")
+        return {digest: scope for digest, (scope, _) in found.items()}
+
     # -- the audit
 
-    def _new_scope(self, scope: ConsentScope) -> str:
+    def _new_scope(self, scope: ConsentScope) -> tuple[str, bytes]:
         salt = audit.new_salt()
         digest = audit.salted_digest(scope, salt)
         self.connection.execute(
             "INSERT INTO consent_scopes VALUES(?, ?, ?, ?, ?, ?)",
             (digest, salt, scope.feature, scope.data_class, scope.destination, scope.purpose),
         )
-        return digest
+        return digest, salt
 
     def _audited(self, one: OpenDecision) -> OpenDecision:
         begun = self._row(one.decision, "event IN ('grant', 'deny')")
@@ -234,6 +288,7 @@ class Turn:
         decision: str = "",
         once: bool = False,
         until_ms: int | None = None,
+        terms: str = "",
     ) -> AuditRow:
         return audit.append(
             self.connection,
@@ -244,6 +299,7 @@ class Turn:
             once=once,
             until_ms=until_ms,
             origin=origin,
+            terms=terms,
         )
 
 
@@ -256,4 +312,13 @@ def opening(begun: AuditRow) -> OpenDecision:
         once=begun.once,
         until_ms=begun.until_ms,
         seq=begun.seq,
+        terms=begun.terms,
+    )
+
+
+def _not_found(decision: str) -> InputError:
+    return InputError(
+        "consent-not-found",
+        f"the ledger has no decision {decision!r}",
+        hint="`edgewise consent list` names them all",
     )

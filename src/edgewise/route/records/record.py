@@ -186,8 +186,8 @@ def never_leaves(policy: Policy, data_class: str) -> bool:
 
 def terms_of(policy: Policy, destination: str) -> str:
     """Return a digest of what a consent for a destination is given for, beside the data class."""
-    purpose = policy.places[destination].purpose
-    return digest_of({"feature": policy.feature, "purpose": purpose})[:16]
+    terms = policy.places[destination].terms
+    return digest_of({"feature": policy.feature, "terms": terms})[:16]
 
 
 def record_of(

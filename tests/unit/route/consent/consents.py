@@ -11,7 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
+
 from edgewise.route.consent import ConsentLedger, ConsentScope
+from edgewise.route.destinations import Basis, Terms
 from edgewise.store import Home
 
 START = dt.datetime(2026, 12, 1, 9, 0, tzinfo=dt.UTC)
@@ -20,6 +23,20 @@ HOUR, DAY, YEAR = 3600.0, 86400.0, 365 * 86400.0
 SCOPE = ConsentScope(
     feature="letters", data_class="personal", destination="acme", purpose="Answer a letter"
 )
+
+
+def terms_of(scope: ConsentScope = SCOPE, **changed: Any) -> Terms:
+    """Return what the user is told of a scope's destination."""
+    terms = Terms(
+        name=scope.destination,
+        url="https://api.acme.example/v1",
+        model="large",
+        purpose=scope.purpose,
+        region="EU",
+        retention_days=30,
+        basis=Basis.CONSENT,
+    )
+    return msgspec.structs.replace(terms, **changed)
 
 
 class Clock:

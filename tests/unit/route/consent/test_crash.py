@@ -20,6 +20,7 @@ from tests.unit.route.consent.consents import (
     events,
     fork,
     ledger,
+    terms_of,
 )
 
 from edgewise.errors import InputError
@@ -52,7 +53,7 @@ def points(tmp_path: Path, act: Callable[[ConsentLedger], Any]) -> list[tuple[Pa
     found: list[tuple[Path, str]] = []
     while True:
         root = tmp_path / str(len(found))
-        ledger(root).grant(SCOPE, origin=CLI)
+        ledger(root).grant(SCOPE, terms_of(SCOPE), origin=CLI)
         status, where = killed_at(len(found), root, act)
         found.append((root, where))
         if status == 0:
@@ -64,14 +65,14 @@ def uses_left(root: Path) -> int:
     consents, left = ledger(root), 0
     while True:
         try:
-            consents.consume(SCOPE)
+            consents.consume(SCOPE, terms_of(SCOPE))
         except InputError:
             return left
         left += 1
 
 
 def test_a_use_is_never_given_twice(tmp_path: Path) -> None:
-    found = points(tmp_path, lambda consents: consents.consume(SCOPE))
+    found = points(tmp_path, lambda consents: consents.consume(SCOPE, terms_of(SCOPE)))
     places = [where for _, where in found]
     committed = places.index("after commit", places.index("after commit") + 1)  # of the use
     assert len(found) > 40
@@ -87,7 +88,7 @@ def test_a_use_is_never_given_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("act", "before", "after"),
     [
-        (lambda c: c.grant(SCOPE, origin=CLI), ["grant"], ["grant", "grant"]),
+        (lambda c: c.grant(SCOPE, terms_of(SCOPE), origin=CLI), ["grant"], ["grant", "grant"]),
         (lambda c: c.deny(SCOPE, origin=CLI), ["grant"], ["grant", "revoke", "deny"]),
         (lambda c: c.revoke(SCOPE, origin=CLI), ["grant"], ["grant", "revoke"]),
         (lambda c: c.erase(SCOPE, origin=CLI), ["grant"], ["grant", "revoke", "erase"]),

@@ -23,6 +23,7 @@ from tests.unit.route.consent.consents import (
     fork,
     ledger,
     sql,
+    terms_of,
 )
 
 from edgewise.errors import EdgewiseError, InputError, IntegrityError, ResourceError
@@ -35,18 +36,18 @@ OTHER = msgspec.structs.replace(SCOPE, destination="evil")
 @pytest.fixture
 def granted(tmp_path: Path) -> Path:
     """A home in which one-time consent stands."""
-    ledger(tmp_path).grant(SCOPE, origin=CLI)
+    ledger(tmp_path).grant(SCOPE, terms_of(SCOPE), origin=CLI)
     return tmp_path
 
 
 def opens_nothing(root: Path, code: str, **options: Any) -> EdgewiseError:
     """Assert that neither a look nor a use of a fresh ledger finds a consent."""
     consents = ledger(root, **options)
-    state = consents.state(SCOPE)
+    state = consents.state(SCOPE, terms_of(SCOPE))
     assert (state.verdict, state.code) == (ConsentVerdict.UNREADABLE, code)
     assert state.reason
     with pytest.raises(EdgewiseError) as caught:
-        consents.consume(SCOPE)
+        consents.consume(SCOPE, terms_of(SCOPE))
     assert caught.value.code == code
     return caught.value
 
@@ -68,23 +69,23 @@ def test_a_locked_ledger_opens_nothing_and_loses_nothing(granted: Path) -> None:
         assert isinstance(error, ResourceError)
         assert error.retryable
     consents = ledger(granted, busy_timeout_s=0.05)
-    assert consents.state(SCOPE).verdict == "granted"
+    assert consents.state(SCOPE, terms_of(SCOPE)).verdict == "granted"
     with held(granted):
-        assert consents.state(SCOPE).verdict == "granted"  # to read needs no lock
+        assert consents.state(SCOPE, terms_of(SCOPE)).verdict == "granted"  # to read needs no lock
         with pytest.raises(ResourceError):
-            consents.consume(SCOPE)
-    assert consents.consume(SCOPE)
+            consents.consume(SCOPE, terms_of(SCOPE))
+    assert consents.consume(SCOPE, terms_of(SCOPE))
 
 
 def test_an_end_that_cannot_be_recorded_is_not_told(tmp_path: Path) -> None:
     clock = Clock()
     consents = ledger(tmp_path, clock, busy_timeout_s=0.05)
-    consents.grant(SCOPE, origin=CLI, expires_at=clock.after(DAY))
+    consents.grant(SCOPE, terms_of(SCOPE), origin=CLI, expires_at=clock.after(DAY))
     clock.seconds += DAY
     with held(tmp_path):
-        state = consents.state(SCOPE)
+        state = consents.state(SCOPE, terms_of(SCOPE))
         assert (state.verdict, state.code) == ("unreadable", "database-locked")
-    assert consents.state(SCOPE).verdict == "expired"
+    assert consents.state(SCOPE, terms_of(SCOPE)).verdict == "expired"
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_a_damaged_ledger_opens_nothing(granted: Path, damage: bytes) -> None:
         opens_nothing(granted, "database-damaged")
         assert database(granted).read_bytes() == damage
     else:  # an empty file is a new database, and holds no consent
-        assert ledger(granted).state(SCOPE).verdict == "absent"
+        assert ledger(granted).state(SCOPE, terms_of(SCOPE)).verdict == "absent"
 
 
 def test_a_page_that_was_overwritten_opens_nothing(granted: Path) -> None:
@@ -133,7 +134,7 @@ def test_a_disk_that_takes_nothing_opens_nothing(granted: Path) -> None:
         return 0
 
     assert ended(fork(unable_to_write)) == 0
-    assert ledger(granted).consume(SCOPE)
+    assert ledger(granted).consume(SCOPE, terms_of(SCOPE))
 
 
 # -- tampered with
@@ -146,6 +147,8 @@ def test_a_disk_that_takes_nothing_opens_nothing(granted: Path) -> None:
         "DELETE FROM consent_audit",
         "UPDATE consent_scopes SET destination = 'evil'",
         "DELETE FROM consent_scopes",
+        "UPDATE consent_terms SET terms = ''",
+        "DELETE FROM consent_terms",
         "DELETE FROM consent_mark",
     ],
 )
@@ -157,7 +160,10 @@ def test_the_database_itself_refuses_to_forget(granted: Path, statement: str) ->
 
 NO_TRIGGERS = [
     f"DROP TRIGGER consent_{name}"
-    for name in ("audit_unchanged", "audit_kept", "scope_unchanged", "scope_kept", "mark_kept")
+    for name in (
+        *("audit_unchanged", "audit_kept", "scope_unchanged", "scope_kept", "mark_kept"),
+        *("terms_unchanged", "terms_kept"),
+    )
 ]
 # Rows by then: 1 grant, 2 used, 3 deny (of another scope).
 AUDIT_TAMPERED = {
@@ -178,6 +184,11 @@ AUDIT_TAMPERED = {
     "a scope gone": "DELETE FROM consent_scopes WHERE destination = 'acme'",
     "a salt changed": "UPDATE consent_scopes SET salt = x'00'",
     "a denial made a grant": "UPDATE consent_open SET event = 'grant'",
+    "terms changed": "UPDATE consent_terms SET terms = replace(terms, 'EU', 'US')",
+    "terms gone": "DELETE FROM consent_terms",
+    "terms of another grant": "UPDATE consent_audit SET terms = '' WHERE seq = 1",
+    "terms that nobody agreed to": "INSERT INTO consent_terms "
+    "SELECT 'd', scope, terms FROM consent_terms",
     "a scope that nobody named": "INSERT INTO consent_scopes "
     "VALUES('d', x'00', 'feature', 'public', 'evil', 'Anything')",
 }
@@ -186,7 +197,7 @@ AUDIT_TAMPERED = {
 @pytest.mark.parametrize("name", AUDIT_TAMPERED)
 def test_what_was_tampered_with_is_found(granted: Path, name: str) -> None:
     consents = ledger(granted)
-    consents.consume(SCOPE)
+    consents.consume(SCOPE, terms_of(SCOPE))
     consents.deny(OTHER, origin=CLI)
     assert consents.verify().intact
     sql(granted, *NO_TRIGGERS, "PRAGMA foreign_keys=OFF", AUDIT_TAMPERED[name])
@@ -203,13 +214,13 @@ def test_what_was_tampered_with_is_found(granted: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "columns",
     [
-        "decision, scope, 'grant', 1, NULL, 1",  # a used grant, opened again
-        "decision, scope, 'grant', 0, NULL, 1",  # the same as standing
-        "'made-up', scope, 'grant', 1, NULL, 1",  # one that nobody gave
+        "decision, scope, 'grant', 1, NULL, 1, terms",  # a used grant, opened again
+        "decision, scope, 'grant', 0, NULL, 1, terms",  # the same as standing
+        "'made-up', scope, 'grant', 1, NULL, 1, terms",  # one that nobody gave
     ],
 )
 def test_a_grant_without_its_audit_opens_nothing(granted: Path, columns: str) -> None:
-    ledger(granted).consume(SCOPE)
+    ledger(granted).consume(SCOPE, terms_of(SCOPE))
     sql(granted, f"INSERT INTO consent_open SELECT {columns} FROM consent_audit WHERE seq = 1")
     error = opens_nothing(granted, "consent-ledger-damaged")
     assert isinstance(error, IntegrityError)
@@ -225,16 +236,17 @@ def test_a_grant_made_wider_opens_nothing(granted: Path) -> None:
 def test_a_consent_moved_to_another_destination_opens_nothing(granted: Path) -> None:
     sql(granted, *NO_TRIGGERS, "UPDATE consent_scopes SET destination = 'evil'")
     consents = ledger(granted)
-    assert consents.state(OTHER).code == "consent-ledger-damaged"
+    assert consents.state(OTHER, terms_of(OTHER)).code == "consent-ledger-damaged"
     with pytest.raises(IntegrityError):
-        consents.consume(OTHER)
-    assert consents.state(SCOPE).verdict == "absent"
+        consents.consume(OTHER, terms_of(OTHER))
+    assert consents.state(SCOPE, terms_of(SCOPE)).verdict == "absent"
 
 
 def test_a_used_grant_whose_end_was_cut_off_opens_nothing(granted: Path) -> None:
-    ledger(granted).consume(SCOPE)
+    ledger(granted).consume(SCOPE, terms_of(SCOPE))
     reopen = (
-        "INSERT INTO consent_open SELECT decision, scope, 'grant', 1, NULL, 1 FROM consent_audit"
+        "INSERT INTO consent_open SELECT decision, scope, 'grant', 1, NULL, 1, terms "
+        "FROM consent_audit"
     )
     sql(granted, *NO_TRIGGERS, "DELETE FROM consent_audit WHERE seq = 2", reopen)
     opens_nothing(granted, "consent-ledger-damaged")
@@ -245,7 +257,7 @@ def test_an_older_copy_is_found_by_a_head_that_was_kept(granted: Path, tmp_path:
     shutil.copy(database(granted), copy)
     consents = ledger(granted)
     early = consents.verify().head
-    consents.consume(SCOPE)
+    consents.consume(SCOPE, terms_of(SCOPE))
     late = consents.export().head
     assert consents.verify(early).intact
     assert consents.verify(late).intact

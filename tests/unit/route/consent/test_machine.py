@@ -11,7 +11,7 @@ import msgspec
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from tests.unit.route.consent.consents import SCOPE, Clock, ledger
+from tests.unit.route.consent.consents import SCOPE, Clock, ledger, terms_of
 
 from edgewise.errors import EdgewiseError
 from edgewise.route.consent import Origin
@@ -85,7 +85,7 @@ class Ledger(RuleBasedStateMachine):
 
     @rule(scope=scopes)
     def grant_once(self, scope) -> None:
-        name = self.real.grant(scope, origin=CLI).id
+        name = self.real.grant(scope, terms_of(scope), origin=CLI).id
         self.settle()
         self.granted(Decision(name, scope, True, True, None))
 
@@ -94,7 +94,12 @@ class Ledger(RuleBasedStateMachine):
         until = dt.datetime.fromtimestamp(self.clock.seconds, dt.UTC) + dt.timedelta(seconds=length)
         try:
             name = self.real.grant(
-                scope, origin=CLI, once=once, expires_at=until, standing_allowed=True
+                scope,
+                terms_of(scope),
+                origin=CLI,
+                once=once,
+                expires_at=until,
+                standing_allowed=True,
             ).id
         except EdgewiseError as error:
             late = until.timestamp() <= max(self.floor, self.clock.seconds)
@@ -146,7 +151,7 @@ class Ledger(RuleBasedStateMachine):
     @rule(scope=scopes)
     def consume(self, scope) -> None:
         try:
-            used = self.real.consume(scope)
+            used = self.real.consume(scope, terms_of(scope))
         except EdgewiseError as error:
             refused = error.context.get("verdict", error.code)
             self.settle()
@@ -183,7 +188,7 @@ class Ledger(RuleBasedStateMachine):
     @invariant()
     def the_states_are_those_of_the_model(self) -> None:
         for scope in SCOPES:
-            state = self.real.state(scope)
+            state = self.real.state(scope, terms_of(scope))
             if any(
                 d.until is not None and d.until <= max(self.floor, self.clock.seconds)
                 for d in self.standing(scope)
@@ -196,6 +201,8 @@ class Ledger(RuleBasedStateMachine):
             verdict, name = self.expected(scope)
             assert str(state.verdict) == verdict
             assert verdict == "unreadable" or state.grant == name
+            if self.clock.seconds >= self.floor + 10:  # to look keeps the time now and then
+                self.settle()
 
     def expected_when_due(self, scope: object) -> str:
         late = max(self.floor, self.clock.seconds)

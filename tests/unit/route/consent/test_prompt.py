@@ -121,6 +121,7 @@ def test_the_value_goes_through_json() -> None:
     assert told["choices"] == ["once", "until", "no"]
     assert told["recipient"] == {
         "name": "acme",
+        "url": "https://api.acme.example/v1",
         "origin": "https://api.acme.example:443",
         "model": "big-1",
         "purpose": "Language service",
@@ -199,10 +200,11 @@ def test_an_answer_is_recorded(
 ) -> None:
     consents = ledger(tmp_path)
     decision = record_choice(consents, prompt(), choice, origin=Origin.WEB, until=until)
+    terms = prompt().recipient.terms
     for number, verdict in enumerate(verdicts):
         if number:
-            assert consents.consume(SCOPE) == decision
-        state = consents.state(SCOPE)
+            assert consents.consume(SCOPE, terms) == decision
+        state = consents.state(SCOPE, terms)
         assert (str(state.verdict), state.grant) == (verdict, decision)
     assert consents.entries()[0].origin == "web"
 

@@ -8,8 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.unit.route.consent.consents import DAY, SCOPE, Clock, ended, events, fork, ledger
+from tests.unit.route.consent.consents import (
+    DAY,
+    SCOPE,
+    Clock,
+    ended,
+    events,
+    fork,
+    ledger,
+    terms_of,
+)
 
 from edgewise.errors import InputError
 from edgewise.route.consent import Origin
@@ -21,16 +31,19 @@ USED, REFUSED = 0, 3
 FRESH = """
 import sys
 from pathlib import Path
+import msgspec
 from edgewise.errors import InputError
 from edgewise.route.consent import ConsentLedger, ConsentScope
+from edgewise.route.destinations import Terms
 from edgewise.store import Home
 scope = ConsentScope(feature="letters", data_class="personal", destination="acme",
                      purpose="Answer a letter")
+terms = msgspec.json.decode(sys.argv[2], type=Terms)
 ledger = ConsentLedger(Home(Path(sys.argv[1])))
 print("ready", flush=True)
 sys.stdin.readline()
 try:
-    print(ledger.consume(scope))
+    print(ledger.consume(scope, terms))
 except InputError as error:
     sys.exit(3 if error.code == "consent-not-usable" else 1)
 """
@@ -38,7 +51,7 @@ except InputError as error:
 
 def consume(root: Path) -> int:
     try:
-        ledger(root).consume(SCOPE)
+        ledger(root).consume(SCOPE, terms_of(SCOPE))
     except InputError as error:
         return REFUSED if error.code == "consent-not-usable" else 1
     return USED
@@ -66,7 +79,7 @@ def at_once(work: list[Callable[[], int]]) -> list[int]:
 def test_eight_processes_and_one_use(tmp_path: Path) -> None:
     for number in range(ROUNDS):
         root = tmp_path / str(number)
-        ledger(root).grant(SCOPE, origin=CLI)
+        ledger(root).grant(SCOPE, terms_of(SCOPE), origin=CLI)
         found = at_once([lambda root=root: consume(root)] * PROCESSES)  # type: ignore[misc]
         assert sorted(found) == [USED] + [REFUSED] * (PROCESSES - 1)
         assert events(root) == ["grant", "used"]
@@ -74,10 +87,10 @@ def test_eight_processes_and_one_use(tmp_path: Path) -> None:
 
 
 def test_eight_fresh_interpreters_and_one_use(tmp_path: Path) -> None:
-    ledger(tmp_path).grant(SCOPE, origin=CLI)
+    ledger(tmp_path).grant(SCOPE, terms_of(SCOPE), origin=CLI)
     children = [
         subprocess.Popen(
-            [sys.executable, "-c", FRESH, str(tmp_path)],
+            [sys.executable, "-c", FRESH, str(tmp_path), msgspec.json.encode(terms_of())],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -97,7 +110,7 @@ def test_eight_fresh_interpreters_and_one_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("grants", [0, 3, 8, 11])
 def test_as_many_uses_as_grants(tmp_path: Path, grants: int) -> None:
     for _ in range(grants):
-        ledger(tmp_path).grant(SCOPE, origin=CLI)
+        ledger(tmp_path).grant(SCOPE, terms_of(SCOPE), origin=CLI)
     found = at_once([lambda: consume(tmp_path)] * PROCESSES)
     assert found.count(USED) == min(grants, PROCESSES)
     assert set(found) <= {USED, REFUSED}
@@ -106,7 +119,12 @@ def test_as_many_uses_as_grants(tmp_path: Path, grants: int) -> None:
 
 def test_every_use_of_standing_consent_is_in_the_audit(tmp_path: Path) -> None:
     ledger(tmp_path).grant(
-        SCOPE, origin=CLI, once=False, expires_at=Clock().after(DAY), standing_allowed=True
+        SCOPE,
+        terms_of(SCOPE),
+        origin=CLI,
+        once=False,
+        expires_at=Clock().after(DAY),
+        standing_allowed=True,
     )
     assert at_once([lambda: consume(tmp_path)] * PROCESSES) == [USED] * PROCESSES
     assert events(tmp_path) == ["grant"] + ["use"] * PROCESSES
@@ -115,7 +133,12 @@ def test_every_use_of_standing_consent_is_in_the_audit(tmp_path: Path) -> None:
 
 def test_nothing_is_used_after_a_denial(tmp_path: Path) -> None:
     ledger(tmp_path).grant(
-        SCOPE, origin=CLI, once=False, expires_at=Clock().after(DAY), standing_allowed=True
+        SCOPE,
+        terms_of(SCOPE),
+        origin=CLI,
+        once=False,
+        expires_at=Clock().after(DAY),
+        standing_allowed=True,
     )
 
     def deny() -> int:
@@ -131,7 +154,7 @@ def test_nothing_is_used_after_a_denial(tmp_path: Path) -> None:
 
 def test_eight_processes_that_all_make_the_database(tmp_path: Path) -> None:
     def decide() -> int:
-        ledger(tmp_path).grant(SCOPE, origin=CLI)
+        ledger(tmp_path).grant(SCOPE, terms_of(SCOPE), origin=CLI)
         return USED
 
     assert at_once([decide] * PROCESSES) == [USED] * PROCESSES

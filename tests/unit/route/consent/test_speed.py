@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from tests.unit.route.consent.consents import DAY, SCOPE, Clock, database, ledger
+from tests.unit.route.consent.consents import DAY, SCOPE, Clock, database, ledger, terms_of
 
 from edgewise.route.consent import Origin
 
@@ -18,9 +18,14 @@ def test_no_question_reads_the_audit_through(
     clock, real = Clock(), sqlite3.connect
     consents = ledger(tmp_path, clock)
     consents.grant(
-        SCOPE, origin=Origin.CLI, once=False, expires_at=clock.after(DAY), standing_allowed=True
+        SCOPE,
+        terms_of(SCOPE),
+        origin=Origin.CLI,
+        once=False,
+        expires_at=clock.after(DAY),
+        standing_allowed=True,
     )
-    consents.grant(SCOPE, origin=Origin.CLI)
+    consents.grant(SCOPE, terms_of(SCOPE), origin=Origin.CLI)
     asked: set[str] = set()
 
     class Told(sqlite3.Connection):
@@ -32,10 +37,10 @@ def test_no_question_reads_the_audit_through(
         sqlite3, "connect", lambda *args, **options: real(*args, factory=Told, **options)
     )
     for _ in range(2):
-        assert consents.state(SCOPE).verdict == "granted"
-        consents.consume(SCOPE)
+        assert consents.state(SCOPE, terms_of(SCOPE)).verdict == "granted"
+        consents.consume(SCOPE, terms_of(SCOPE))
     consents.deny(SCOPE, origin=Origin.CLI)
-    consents.state(SCOPE)
+    consents.state(SCOPE, terms_of(SCOPE))
     monkeypatch.undo()
     of_the_audit = [text for text in asked if "consent_audit" in text and "INSERT" not in text]
     assert len(of_the_audit) >= 4
