@@ -96,7 +96,12 @@ def calibrate(
     with the default split, target and confidence. Fewer prompts are refused before one is asked.
     """
     from edgewise.route.calibrate import CalibrateSettings, CheckKind
-    from edgewise.workflow.calibrating import CalibrateRequest, write_plots, write_report
+    from edgewise.workflow.calibrating import (
+        CalibrateRequest,
+        require_places,
+        write_plots,
+        write_report,
+    )
     from edgewise.workflow.calibrating import calibrate as run_calibrate
     from edgewise.workflow.context import Context
 
@@ -116,6 +121,9 @@ def calibrate(
         fingerprint=fingerprint,
         max_tokens=max_tokens,
         self_assessment=self_assessment,
+    )
+    require_places(
+        report=None if out is None else Path(out), plots=None if plots is None else Path(plots)
     )
     report, digest = run_calibrate(Context(report=printer), request)
     printer.clear()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
+import os
 from pathlib import Path
 from typing import Final
 
@@ -48,6 +49,7 @@ __all__ = [
     "active_calibration",
     "calibrate",
     "load_cases",
+    "require_places",
     "write_plots",
     "write_report",
 ]
@@ -221,12 +223,7 @@ def write_plots(report: CalibrationReport, folder: Path) -> tuple[Path, ...]:
             path.write_text(text, encoding="utf-8")
             written.append(path)
     except OSError as error:
-        raise ResourceError(
-            "plots-unwritable",
-            f"the plots cannot be written to {folder}: {error.strerror}",
-            context={"path": str(folder)},
-            hint="name a folder that can be written",
-        ) from error
+        raise _plots_unwritable(folder, error.strerror or "") from error
     return tuple(written)
 
 
@@ -239,12 +236,45 @@ def write_report(report: CalibrationReport, path: Path) -> None:
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=1) + b"\n")
     except OSError as error:
-        raise ResourceError(
-            "report-unwritable",
-            f"the report cannot be written to {path}: {error.strerror}",
-            context={"path": str(path)},
-            hint="name a file in a folder that can be written",
-        ) from error
+        raise _report_unwritable(path, error.strerror or "") from error
+
+
+def require_places(*, report: Path | None, plots: Path | None) -> None:
+    """Refuse early where a report or plots could not be written after all has been asked.
+
+    Raises:
+        ResourceError: there is no such folder, or it cannot be written.
+    """
+    if report is not None and (why := _why_unwritable(report.parent)):
+        raise _report_unwritable(report, why)
+    if plots is not None:
+        there = next(folder for folder in (plots, *plots.absolute().parents) if folder.exists())
+        if why := _why_unwritable(there):
+            raise _plots_unwritable(plots, why)
+
+
+def _why_unwritable(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is no folder"
+    return "" if os.access(folder, os.W_OK | os.X_OK) else f"{folder} is not writable"
+
+
+def _plots_unwritable(folder: Path, why: str) -> ResourceError:
+    return ResourceError(
+        "plots-unwritable",
+        f"the plots cannot be written to {folder}: {why}",
+        context={"path": str(folder)},
+        hint="name a folder that can be written",
+    )
+
+
+def _report_unwritable(path: Path, why: str) -> ResourceError:
+    return ResourceError(
+        "report-unwritable",
+        f"the report cannot be written to {path}: {why}",
+        context={"path": str(path)},
+        hint="name a file in a folder that can be written",
+    )
 
 
 def _record(

@@ -32,6 +32,7 @@ from edgewise.route.calibrate import (
     Lines,
     check_reference,
     is_correct,
+    note_id,
     parse_cases,
     read_lines,
     reserved_slice,
@@ -149,14 +150,7 @@ def prompt_cases(lines: Lines, *, check: CheckKind | None, max_tokens: int) -> t
             request = case.request(max_tokens)
         except InputError as error:
             raise _at_line(error, number) from error
-        if case.id in seen:
-            raise InputError(
-                "case-duplicate",
-                f"lines {seen[case.id]} and {number} have the same id {case.id[:80]!r}",
-                context={"line": number, "first": seen[case.id]},
-                hint="leave one out, or give them ids of their own",
-            )
-        seen[case.id] = number
+        note_id(seen, case.id, number)
         digest = hashlib.sha256(case.id.encode()).hexdigest()[:24]
         found.append(Asked(case=case, request=request, check=kind, digest=digest))
     return tuple(found)

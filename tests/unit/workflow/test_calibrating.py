@@ -293,6 +293,20 @@ def test_the_command(tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyP
     assert "threshold" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("option", "code"), [("--out", "report-unwritable"), ("--plots", "plots-unwritable")]
+)
+def test_a_place_that_cannot_take_the_result_is_refused_before_anything_is_asked(
+    tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch, option: str, code: str
+) -> None:
+    monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
+    arguments = [str(recorded), option, str(recorded / "below")]
+    done = CliRunner().invoke(command, arguments, standalone_mode=False)
+    assert isinstance(done.exception, ResourceError)
+    assert done.exception.code == code
+    assert not (tmp_path / "home" / "evidence").exists()
+
+
 def test_without_a_plot_there_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EDGEWISE_HOME", str(tmp_path / "home"))
     cases = write(tmp_path / "cases.jsonl", made_cases(10, 1))

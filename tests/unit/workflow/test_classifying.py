@@ -7,14 +7,14 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.unit.route.classify.made import cases, lines
 from tests.unit.route.cloud.servers import Authority, RawServer
-from tests.unit.workflow.worlds import World, echo
+from tests.unit.workflow.worlds import World
 
 from edgewise.cli import _run
 from edgewise.core.outcome import Completed, Declined, Route
@@ -231,17 +231,6 @@ def test_what_could_not_be_shown_is_not_trusted(tmp_path: Path) -> None:
     said = open_classifier(context, ClassifierRule(evidence=digest)).say(asked())
     assert not said.stands
     assert "no task has a threshold" in said.reason
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def server(authority: Authority) -> Iterator[RawServer]:
-    with RawServer(echo, tls=authority.context()).running() as found:
-        yield found
 
 
 TASKS = (

@@ -7,7 +7,6 @@ import os
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.unit.core.values import with_artifact
 from tests.unit.route.cloud.servers import Authority, RawServer
 from tests.unit.workflow.queue_world import Effects
 from tests.unit.workflow.queue_world import World as QueueWorld
-from tests.unit.workflow.worlds import World, echo
+from tests.unit.workflow.worlds import World
 
 from edgewise.core.outcome import Completed, Declined, Event, Route
 from edgewise.core.request import Message, Request
@@ -37,17 +36,6 @@ from edgewise.workflow.serving import open_served
 
 RULE = RecordRule(share=1.0)
 ARTIFACT = b"GGUF and so on"
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"))
-
-
-@pytest.fixture
-def server(authority: Authority) -> Iterator[RawServer]:
-    with RawServer(echo, tls=authority.context()).running() as found:
-        yield found
 
 
 @pytest.fixture

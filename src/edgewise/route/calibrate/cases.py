@@ -22,6 +22,7 @@ __all__ = [
     "UNSLICED",
     "Case",
     "Lines",
+    "note_id",
     "parse_cases",
     "read_lines",
     "reserved_slice",
@@ -98,14 +99,7 @@ def parse_cases(lines: Lines) -> tuple[Case, ...]:
     seen: dict[str, int] = {}
     for number, value in lines.objects:
         case = _case(number, value)
-        if case.id in seen:
-            raise InputError(
-                "case-duplicate",
-                f"lines {seen[case.id]} and {number} have the same id {case.id[:80]!r}",
-                context={"line": number, "first": seen[case.id]},
-                hint="leave one out, or give them ids of their own",
-            )
-        seen[case.id] = number
+        note_id(seen, case.id, number)
         found.append(case)
     for field in ("fingerprint", "prompt_sha256"):
         values = sorted({str(getattr(case, field)) for case in found})
@@ -118,6 +112,22 @@ def parse_cases(lines: Lines) -> tuple[Case, ...]:
                 hint="calibrate each by itself",
             )
     return tuple(found)
+
+
+def note_id(seen: dict[str, int], name: str, number: int) -> None:
+    """Note on which line an id stands.
+
+    Raises:
+        InputError: it stood on another one before (``case-duplicate``).
+    """
+    first = seen.setdefault(name, number)
+    if first != number:
+        raise InputError(
+            "case-duplicate",
+            f"lines {first} and {number} have the same id {name[:80]!r}",
+            context={"line": number, "first": first},
+            hint="leave one out, or give them ids of their own",
+        )
 
 
 def reserved_slice(slices: Mapping[str, str]) -> str | None:
