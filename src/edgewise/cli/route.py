@@ -100,7 +100,7 @@ def _show(found: Explained, *, explain: bool) -> None:
         return
     show()
     show(f"request: {_request(found)}")
-    show(f"policy: {found.policy.text}: {found.policy.trust_reason}")
+    show(f"policy: {found.policy.why}")
     for name, value in found.assumed.items():
         show(f"assumed: {name} is {value}")
     width = max(len(rule.rule) for rule in decision.rules)
