@@ -52,7 +52,7 @@ def check_command(file: Path, *, as_json: bool) -> int:
     if as_json:
         print_json({"policy": told, "findings": findings, "passed": not wrong})
     else:
-        show(f"{told.text}: {told.trust_reason}")
+        show(f"{told.why}")
         for found in findings:
             said = paint(found.severity, _COLOURS[found.severity], stream=sys.stdout)
             show(f"{said} {found.place}: {found.message} ({found.code})")

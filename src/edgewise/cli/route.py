@@ -102,13 +102,24 @@ def _show(found: Explained, *, explain: bool) -> None:
     if not explain:
         return
     show()
-    show(f"policy {found.policy.text}: {found.policy.trust_reason}")
+    show(f"request: {_request(found)}")
+    show(f"policy: {found.policy.why}")
     for name, value in found.assumed.items():
         show(f"assumed: {name} is {value}")
     width = max(len(rule.rule) for rule in decision.rules)
     for rule in decision.rules:
         sign, colour = _SIGNS[rule.verdict]
         show(f"{paint(sign, colour, stream=sys.stdout)} {rule.rule:{width}}  {_line(rule.reason)}")
+
+
+def _request(found: Explained) -> str:
+    task = f"task {found.decision.task}" if found.decision.task else "no known task"
+    if found.treated_as is None:
+        like = ", which the policy does not know"
+    else:
+        like = "" if found.treated_as == found.data_class else f", treated as {found.treated_as}"
+    within = "no deadline" if found.deadline_s is None else f"deadline {found.deadline_s:g} s"
+    return f"{task}, {found.data_class} data{like}, {within}"
 
 
 def _line(text: str) -> str:

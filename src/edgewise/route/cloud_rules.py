@@ -18,7 +18,9 @@ CONSENT = "consent"
 
 
 def scope_of(policy: Policy, data_class: str, place: Destination) -> ConsentNeeded | None:
-    """Return which consent the policy asks for, ``None`` where it asks for none."""
+    """Return which consent is needed; ``None`` for none, and for data that never leaves."""
+    if _stays(policy, data_class):
+        return None
     if not policy.asks(data_class, place.name).ask and place.basis is not Basis.CONSENT:
         return None
     return ConsentNeeded(
@@ -40,7 +42,7 @@ def cloud_rules(
     """Try every rule about sending a request to one destination; consent is the last."""
     yield rule(
         "data-stays-local",
-        policy.classes.get(data_class, DataClass.LOCAL_ONLY) is not DataClass.LOCAL_ONLY,
+        not _stays(policy, data_class),
         f"{data_class} data may leave the device where the rest allows it",
         f"{data_class} data never leaves the device",
     )
@@ -65,12 +67,7 @@ def cloud_rules(
     )
     yield _minimisation(policy, place)
     yield _length(request, policy)
-    yield rule(
-        "spend",
-        place.name not in evidence.spent,
-        "its limit of spending is not reached",
-        "its limit of spending is reached",
-    )
+    yield _spend(evidence, place)
     yield rule(
         "link",
         state.link in policy.device.links,
@@ -78,6 +75,20 @@ def cloud_rules(
         f"the network is {state.link}",
     )
     yield _consent(policy, data_class, evidence, place)
+
+
+def _stays(policy: Policy, data_class: str) -> bool:
+    return policy.classes.get(data_class, DataClass.LOCAL_ONLY) is DataClass.LOCAL_ONLY
+
+
+def _spend(evidence: RouteEvidence, place: Destination) -> RuleResult:
+    """Return whether a limit is known to be reached; what a request costs is not known yet."""
+    if place.name in evidence.spent:
+        return rule("spend", False, "", "its limit of spending is reached")
+    if place.price is None:
+        return idle("spend", "the policy sets no limit of spending for it")
+    limit = f"{place.price.daily_limit:g} {place.price.currency} a day"
+    return rule("spend", True, f"at most {limit}, which is held against when it is sent", "")
 
 
 def _trust(policy: Policy, evidence: RouteEvidence) -> RuleResult:
@@ -122,18 +133,22 @@ def characters(request: Request) -> int:
 def _consent(
     policy: Policy, data_class: str, evidence: RouteEvidence, place: Destination
 ) -> RuleResult:
+    if _stays(policy, data_class):
+        return idle(CONSENT, "nobody is asked about data that never leaves")
     if scope_of(policy, data_class, place) is None:
         return idle(CONSENT, f"the policy asks for none: the basis is {place.basis}")
     for fact in evidence.consents:
         if fact.destination == place.name:
-            return rule(
-                CONSENT,
-                fact.verdict is ConsentVerdict.GRANTED,
-                f"consent was given{_because(fact.reason)}",
-                f"consent is {fact.verdict}{_because(fact.reason)}",
-            )
-    return rule(CONSENT, False, "", "consent is absent: nobody was asked")
+            reason = f": {fact.reason}" if fact.reason else ""
+            granted = fact.verdict is ConsentVerdict.GRANTED
+            told = f"{_CONSENT_WORDS[fact.verdict]}{reason}"
+            return rule(CONSENT, granted, told, told)
+    return rule(CONSENT, False, "", "no consent stands: nobody was asked")
 
 
-def _because(reason: str) -> str:
-    return f": {reason}" if reason else ""
+_CONSENT_WORDS = {
+    ConsentVerdict.GRANTED: "consent stands",
+    ConsentVerdict.DENIED: "consent was denied",
+    ConsentVerdict.ABSENT: "no consent stands",
+    ConsentVerdict.UNREADABLE: "whether consent stands is not known",
+}

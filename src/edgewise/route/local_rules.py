@@ -8,6 +8,7 @@ from edgewise.core.outcome import RuleResult
 from edgewise.core.quantity import Unknown
 from edgewise.core.request import Request
 from edgewise.core.state import DeviceState, MemoryState, PowerState, StorageState, ThermalState
+from edgewise.core.units import binary
 from edgewise.route.facts import RouteEvidence
 from edgewise.route.policy import Policy, TaskRule
 
@@ -102,7 +103,8 @@ def _deadline(request: Request, evidence: RouteEvidence, task: TaskRule | None) 
     if not known:
         return idle("deadline", "there is no deadline")
     if evidence.expected_s is None:
-        return idle("deadline", "how long an answer takes here is not known; it cannot be checked")
+        told = f"how long an answer takes here is not known, so {min(known):g} s cannot be checked"
+        return idle("deadline", told)
     return rule(
         "deadline",
         evidence.expected_s <= min(known),
@@ -124,12 +126,12 @@ def _memory(state: DeviceState, policy: Policy, evidence: RouteEvidence) -> Rule
         why = f"available memory is not known ({available.reason}); it cannot be checked"
         return _unread("memory", why, policy)
     shortfall = int(needed.number - available.number)
-    told = f"{int(needed.number)} bytes are needed"
+    told = f"{binary(needed.number)} are needed"
     return rule(
         "memory",
         shortfall <= 0,
-        f"{told}, {int(available.number)} are available",
-        f"{told} and {int(available.number)} are available: {shortfall} bytes short",
+        f"{told}, {binary(available.number)} are available",
+        f"{told} and {binary(available.number)} are available: {binary(shortfall)} short",
     )
 
 

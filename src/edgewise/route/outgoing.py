@@ -12,6 +12,7 @@ from edgewise.core.outcome import Route, RouteDecision
 from edgewise.core.request import ContextPolicy, Message, Request
 from edgewise.errors import UnsupportedError
 from edgewise.route.cloud import CloudPayload, require_sound
+from edgewise.route.cloud_rules import CONSENT
 from edgewise.route.consent import (
     ConsentPrompt,
     ConsentScope,
@@ -136,6 +137,8 @@ def question_for(
         return None
     days = policy.asks(needed.data_class, needed.destination).standing_days
     found = outgoing.minimised
+    # That consent is missing is why it is asked for, and no reason to give it.
+    missing = {one.reason for one in decision.rules if one.rule.partition("@")[0] == CONSENT}
     ends = dt.datetime.now(dt.UTC) + dt.timedelta(days=days) if days else None
     return consent_prompt(
         ConsentScope(
@@ -145,7 +148,7 @@ def question_for(
             purpose=needed.purpose,
         ),
         outgoing.destination,
-        reasons=tuple(reason for reason in decision.reasons if not reason.startswith("consent ")),
+        reasons=tuple(reason for reason in decision.reasons if reason not in missing),
         benefit=f"an answer by {outgoing.destination.model}",
         sent=tuple(
             SentField(name=name, characters=_length(_as_sent(outgoing, name)))

@@ -47,6 +47,11 @@ class PolicyStanding(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         return f"{self._which}, {self._signed}, {self._when}"
 
     @property
+    def why(self) -> str:
+        """Return it with why it is trusted or not, where that is not said by naming the key."""
+        return self.text if self.key else f"{self.text}: {self.trust_reason}"
+
+    @property
     def _which(self) -> str:
         return f"{self.name} revision {self.revision} ({self.sha256[:12]})"
 

@@ -134,7 +134,7 @@ class Router:
         if plain and evidence.doubt is None and not record:
             unread = () if task is None else task.destinations
             facts = tuple(
-                ConsentFact(destination=name, verdict=ConsentVerdict.ABSENT, reason=_NOT_READ)
+                ConsentFact(destination=name, verdict=ConsentVerdict.UNREADABLE, reason=_NOT_READ)
                 for name in unread
             )
             known = self._with(evidence, facts)

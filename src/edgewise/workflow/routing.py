@@ -11,7 +11,7 @@ import msgspec
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import Event, RouteDecision
-from edgewise.core.request import Request
+from edgewise.core.request import DataClass, Request
 from edgewise.core.state import DeviceState
 from edgewise.device import read_state
 from edgewise.device.link import read_link
@@ -48,6 +48,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     Attributes:
         decision: The route and every rule.
+        data_class: The class of the request's data.
+        treated_as: Which of the four it is treated as; ``None`` where the policy does not know it.
+        deadline_s: The shortest deadline, of the request or the task, seconds; ``None`` for none.
         policy: The policy, how far it is trusted and whether it is in force.
         state: The device's state.
         evidence: What else was known.
@@ -55,6 +58,9 @@ class Explained(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """
 
     decision: RouteDecision
+    data_class: str
+    treated_as: DataClass | None
+    deadline_s: float | None
     policy: PolicyStanding
     state: DeviceState
     evidence: RouteEvidence
@@ -220,8 +226,13 @@ def explain_route(
     known = assume.evidence(route_evidence(context, bundle, loaded))
     evidence = router.known(request, known)
     decision = decide(request, request.data_class, state, loaded.policy, evidence)
+    task = loaded.policy.by_task.get(decision.task)
+    deadlines = (request.deadline_s, None if task is None else task.deadline_s)
     return Explained(
         decision=decision,
+        data_class=request.data_class,
+        treated_as=loaded.policy.classes.get(request.data_class),
+        deadline_s=min((one for one in deadlines if one is not None), default=None),
         policy=router.standing(),
         state=state,
         evidence=evidence,

@@ -170,7 +170,7 @@ def test_a_no_is_not_asked_again(router: Router, ledger: ConsentLedger) -> None:
     found = send(router).decision
     assert found.route is Route.DECLINE
     assert found.consent is None
-    assert "consent is denied" in " ".join(found.reasons)
+    assert "consent was denied: the user said no" in " ".join(found.reasons)
 
 
 def test_a_ledger_that_cannot_be_read_allows_nothing(
@@ -184,7 +184,7 @@ def test_a_ledger_that_cannot_be_read_allows_nothing(
     assert found.permit is None
     assert found.decision.route is Route.DECLINE
     assert found.decision.consent is None
-    assert "unreadable" in " ".join(found.decision.reasons)
+    assert "whether consent stands is not known" in " ".join(found.decision.reasons)
 
 
 def test_a_clock_set_back_allows_nothing(

@@ -14,6 +14,7 @@ from edgewise.core.outcome import Completed, Declined, Failed, FinishReason, Out
 from edgewise.core.quantity import Measured, Unknown
 from edgewise.core.request import DataClass, Message, Request, Sampling
 from edgewise.core.state import DeviceState, ThermalState
+from edgewise.core.units import binary
 from edgewise.errors import InputError
 from edgewise.route import DEFAULT_POLICY
 from edgewise.run.session import Session
@@ -233,7 +234,7 @@ def test_too_little_memory_declines_before_anything_is_loaded(session: Session) 
     assert outcome.provenance.route.route is Route.DECLINE
     needed = session.bundle.memory.worker_bytes
     assert not isinstance(needed, Unknown)
-    assert f"{int(needed.number) - (50 << 20)} bytes short" in outcome.reasons[0]
+    assert f"{binary(needed.number - (50 << 20))} short" in outcome.reasons[0]
 
 
 def test_a_critical_temperature_declines(session: Session) -> None:

@@ -76,6 +76,8 @@ def test_nothing_leaves_before_somebody_agreed(world: World, server: RawServer) 
     told = msgspec.json.encode(question).decode()
     assert MAIL not in told
     assert "Hopper" not in told
+    assert question.reasons
+    assert not any("consent" in reason for reason in question.reasons)
     assert {(r.kind, r.count) for r in question.replaced} == {("email", 1), ("contact", 1)}
     assert server.connections == 0
 
