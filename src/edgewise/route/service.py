@@ -20,6 +20,7 @@ from edgewise.route.cloud_rules import scope_of
 from edgewise.route.consent import ConsentLedger, ConsentScope, ConsentState
 from edgewise.route.consent import ConsentVerdict as Standing
 from edgewise.route.consent.moments import from_clock, to_datetime
+from edgewise.route.destinations import Destination
 from edgewise.route.facts import ClassifiedTask, ConsentFact, ConsentVerdict, RouteEvidence
 from edgewise.route.permits import CloudPermit, PermitGate, PermitOffice
 from edgewise.route.policy import AUTO, CloudUse, Policy
@@ -143,6 +144,7 @@ class Router:
         *,
         destination: str,
         record: bool = False,
+        ready: Callable[[Destination], None] = lambda _place: None,
     ) -> Permitted:
         """Decide once more and, where the route is ``cloud``, use up consent and give a permit.
 
@@ -154,6 +156,8 @@ class Router:
             destination: For whom they were minimised.
             record: Whether this decision was :meth:`drawn`; for a queued operation, which may go
                 to no other destination.
+            ready: Called with the destination before consent is used up, to find what is missing
+                on this device for asking it. What it raises is raised, and no consent is used up.
 
         Returns:
             The decision; without a permit where it is not ``cloud``, or where the consent was
@@ -169,6 +173,7 @@ class Router:
         if decision.destination != destination:
             return Permitted(decision=_moved(decision, destination))
         place = self.policy.places[decision.destination]
+        ready(place)
         used = ""
         if decision.consent is not None:
             try:

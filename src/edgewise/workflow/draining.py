@@ -24,7 +24,7 @@ from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.route import RouteEvidence, decide
-from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
+from edgewise.route.cloud import CloudClient, Means, Secrets, SpendLedger
 from edgewise.route.facts import ConsentVerdict, PolicyTrust
 from edgewise.route.minimise import default_detectors
 from edgewise.route.offline import (
@@ -230,7 +230,7 @@ def drain_queue(
         )
     sender = QueueSender(client)
     found_now = default_detectors() if detectors is None else detectors
-    desk = _Desk(context, router, sender.resting, link, found_now)
+    desk = _Desk(context, router, client, sender.resting, link, found_now)
     drainer = Drainer(queue, sender, desk.authorise, compatible=compatible, settings=settings)
     try:
         return drainer.drain(limit=limit, stop=lambda: stop() or link() not in links)
@@ -246,12 +246,14 @@ class _Desk:
         self,
         context: Context,
         router: Router,
+        client: CloudClient,
         resting: dict[str, str],
         link: Callable[[], LinkState],
         detectors: tuple[Detector, ...],
     ) -> None:
         self._context = context
         self._router = router
+        self._client = client
         self._resting = resting
         self._link = link
         self._detectors = detectors
@@ -282,17 +284,26 @@ class _Desk:
         state = msgspec.structs.replace(read_state(self._context.home.root), link=self._link())
         evidence = _evidence(self._context, self._router, self._bundle, operation.destination,
                              operation.kind)  # fmt: skip
-        given = self._router.permit(
-            request,
-            state,
-            evidence,
-            outgoing.payload,
-            destination=operation.destination,
-            record=self._router.drawn(request),
-        )
+        found: list[Means] = []
+        try:
+            given = self._router.permit(
+                request,
+                state,
+                evidence,
+                outgoing.payload,
+                destination=operation.destination,
+                record=self._router.drawn(request),
+                ready=lambda place: found.append(self._client.means(place)),
+            )
+        except EdgewiseError as error:  # this device lacks something; no consent was used up
+            reason = f"{error.code}: {error.message}"
+            self._resting[operation.destination] = reason
+            return DeclinedSending(reason=reason)
         if given.permit is not None:
             place = policy.places[operation.destination]
-            licence = Licence(permit=given.permit, destination=place, payload=payload)
+            licence = Licence(
+                permit=given.permit, destination=place, payload=payload, means=found[0]
+            )
             return Permitted(licence=licence, deduplicates=place.idempotent)
         return self._not_permitted(request, state, evidence, given.decision, operation.destination)
 

@@ -50,6 +50,7 @@ from edgewise.route.outgoing import Outgoing, prepare, question_for, stays, unan
 from edgewise.route.permits import CloudPermit
 from edgewise.route.service import Router
 from edgewise.run.session import Session
+from edgewise.workflow.asking import Asking
 from edgewise.workflow.context import Context
 from edgewise.workflow.judging import Judge
 from edgewise.workflow.opening import open_session
@@ -333,29 +334,37 @@ class Hybrid:
         if isinstance(outgoing, str):
             return self.declined(unanswerable(decision, outgoing))
         if cancel is not None and cancel.cancelled:  # before consent is used up
-            return Failed(
-                error=cancelled().error.to_dict(),
-                partial_text="",
-                provenance=self._provenance(decision),
+            return self._failed(decision, cancelled().error)
+        asking = Asking(self.client, outgoing, cancel)
+        try:
+            sent = self.router.permit(
+                request,
+                state,
+                evidence,
+                outgoing.payload.body,
+                destination=outgoing.destination.name,
+                ready=asking.make_ready,
             )
-        name = outgoing.destination.name
-        sent = self.router.permit(request, state, evidence, outgoing.payload.body, destination=name)
+        except EdgewiseError as error:  # something is missing here; no consent was used up
+            return self._failed(decision, error)
         if sent.permit is None:
             return self.declined(sent.decision)
-        outcome = self._asked(self.client, outgoing, sent.decision, sent.permit, on_text, cancel)
+        outcome = self._asked(asking, sent.decision, sent.permit, on_text)
         if not request.signals or not isinstance(outcome, Completed):
             return outcome
         return msgspec.structs.replace(outcome, events=(*outcome.events, _NO_SIGNALS))
 
+    def _failed(self, decision: RouteDecision, error: EdgewiseError) -> Failed:
+        return Failed(error=error.to_dict(), partial_text="", provenance=self._provenance(decision))
+
     def _asked(
         self,
-        client: CloudClient,
-        outgoing: Outgoing,
+        asking: Asking,
         decision: RouteDecision,
         permit: CloudPermit,
         on_text: Callable[[str], None] | None,
-        cancel: CancelToken | None,
     ) -> Outcome:
+        outgoing = asking.outgoing
         restorer, shown = outgoing.restorer(), []
 
         def show(piece: str) -> None:
@@ -364,14 +373,7 @@ class Hybrid:
                 if on_text is not None:
                     on_text(piece)
 
-        found = client.ask(
-            permit,
-            outgoing.destination,
-            outgoing.payload,
-            on_text=lambda piece: show(restorer.feed(piece)),
-            cancel=cancel,
-            deadline_s=outgoing.deadline_s,
-        )
+        found = asking.ask(permit, lambda piece: show(restorer.feed(piece)))
         show(restorer.flush())
         provenance = self._provenance(decision)
         events = (*outgoing.minimised.events, *found.events, *restorer.events)
