@@ -214,6 +214,13 @@ class Router:
             found, route=Route.DECLINE, destination="", consent=None, reasons=(gone.reason,)
         )
 
+    def agreed(self, scope: ConsentScope) -> bool:
+        """Return whether a consent stands for a destination as the policy declares it."""
+        place = self.policy.places.get(scope.destination)
+        return place is not None and self._ledger.state(scope, place.terms).verdict is (
+            Standing.GRANTED
+        )
+
     def classified(self, request: Request, evidence: RouteEvidence) -> RouteEvidence:
         """Return the evidence with what the classifier says of a task that is open.
 

@@ -49,10 +49,13 @@ from edgewise.route.outgoing import prepare, unreplaced
 from edgewise.route.policy import Policy
 from edgewise.route.service import Router
 from edgewise.workflow.context import Context
+from edgewise.workflow.documents import changed_since
 from edgewise.workflow.queue_rules import (
     barred,
     changed,
     denials,
+    placeholder_words,
+    scope_of,
     unreplaced_words,
 )
 from edgewise.workflow.queue_sender import Licence, QueueSender
@@ -155,9 +158,8 @@ def enqueue_request(
     except EdgewiseError as error:
         return _refused(error.code, error.message)
     if outgoing.minimised.replaced and not accept_placeholders:
-        return _refused(
-            "placeholders", _placeholder_words(sum(outgoing.minimised.replaced.values()))
-        )
+        words = placeholder_words(sum(outgoing.minimised.replaced.values()))
+        return _refused("placeholders", words)
     place = outgoing.destination
     draft = Draft(
         kind=request.task,
@@ -228,6 +230,7 @@ def drain_queue(
             next_due_s=queue.next_due_s(),
             clock_skew_s=queue.now().skew_s,
         )
+    queue.wake_agreed(lambda operation: router.agreed(scope_of(operation)))
     sender = QueueSender(client)
     found_now = default_detectors() if detectors is None else detectors
     desk = _Desk(context, router, client, sender.resting, link, found_now)
@@ -273,6 +276,9 @@ class _Desk:
                 not policy.require_signature or self._router.loaded.trust is PolicyTrust.SIGNED
             )
             return DeclinedSending(reason=flaw, final=trusted)
+        stale = changed_since(operation)
+        if stale is not None:
+            return DeclinedSending(reason=stale, final=True)
         if operation.destination in self._resting:
             return DeclinedSending(reason=self._resting[operation.destination])
         request = request_of(payload, task=operation.kind, data_class=operation.data_class)
@@ -392,11 +398,4 @@ def _invalid(field: str, allowed: str) -> InputError:
         f"{field} of an operation cannot be used: {allowed}",
         context={"field": field},
         hint="see the page on the offline queue",
-    )
-
-
-def _placeholder_words(count: int) -> str:
-    return (
-        f"{count} identifiers would be replaced by placeholders, and what these stand for is kept "
-        "nowhere: a late answer gets them back from the same request only"
     )
