@@ -66,6 +66,7 @@ def list_command(*, everything: bool, as_json: bool) -> int:
             ]
             for entry in entries
         ],
+        whole={"operation"},
     )
     _tell_unknown(entries)
     return 0
@@ -161,6 +162,7 @@ def receipts_command(*, as_json: bool) -> int:
             ]
             for receipt in found
         ],
+        whole={"operation", "request"},
     )
     return 0
 

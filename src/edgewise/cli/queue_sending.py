@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,13 @@ from edgewise.errors import ExitCode
 
 if TYPE_CHECKING:
     from edgewise.core.request import Request
-    from edgewise.route.offline import DocumentVersion, DrainReport, Entry, Queued, Refused
+    from edgewise.route.offline import (
+        DocumentVersion,
+        DrainReport,
+        Entry,
+        Queued,
+        Refused,
+    )
     from edgewise.workflow.late_answers import FileApplied
 
 __all__ = ["add", "drain"]
@@ -146,7 +151,7 @@ def drain(
     if as_json:
         print_json({"report": report, "applied": applied})
     else:
-        _show_drained(report, applied)
+        _show_drained(report, applied, policy)
     well = all(entry.state == "answered" for entry in report.handled) and not report.links
     well = well and all(one.result == "applied" for one in applied)
     return int(ExitCode.OK if well else ExitCode.NEGATIVE)
@@ -157,19 +162,19 @@ def _asked_about(
 ) -> tuple[str, DocumentVersion | None, Path | None]:
     """Return the question with the document's text, the document's version, and the target."""
     from edgewise.route.offline import DocumentVersion
-    from edgewise.workflow.late_answers import read_document, require_free
+    from edgewise.workflow.documents import read_document, real_place, require_free
 
     text = read_prompt(prompt)
-    found = None
+    found, path = None, None
     if document is not None:
-        path = document.resolve()
+        path = real_place(document)
         content, version = read_document(path)
         text = f"{text}\n\n{content}"
         found = DocumentVersion(document_id=str(path), version=version)
     if target is None:
         return text, found, None
-    place = target.resolve()
-    require_free(place, None if document is None else document.resolve())
+    place = real_place(target)
+    require_free(place, path)
     return text, found, place
 
 
@@ -195,11 +200,13 @@ def _show_added(found: Queued | Refused, *, as_json: bool) -> None:
     say(f"it waits to be sent to {told.destination}, {told.payload_bytes} bytes{again}")
 
 
-def _show_drained(report: DrainReport, applied: tuple[FileApplied, ...]) -> None:
+def _show_drained(
+    report: DrainReport, applied: tuple[FileApplied, ...], policy: Path | None
+) -> None:
     for name, met in report.links.items():
         say(f"{paint('--', 'yellow')} {name}: {met}")
     for entry in report.handled:
-        _show_handled(entry)
+        _show_handled(entry, policy)
     for one in applied:
         target = one.entry.operation.apply_to
         name = one.entry.operation.operation_id
@@ -214,9 +221,14 @@ def _show_drained(report: DrainReport, applied: tuple[FileApplied, ...]) -> None
         say("nothing is due")
     if report.next_due_s is not None:
         say(f"the next may be tried in {report.next_due_s:.0f} s")
+        if not report.handled and not report.links:
+            say("   to try one now: edgewise queue retry OPERATION, and drain again")
 
 
-def _show_handled(entry: Entry) -> None:
+def _show_handled(entry: Entry, policy: Path | None) -> None:
+    from edgewise.cli.routed import grant_command
+    from edgewise.workflow.queue_rules import scope_of
+
     told = entry.operation
     if entry.state == "answered":
         say(f"{paint('ok', 'green')} {told.operation_id}: {told.destination} answered")
@@ -224,8 +236,4 @@ def _show_handled(entry: Entry) -> None:
     why = f"waits for {entry.hold}: {entry.reason}" if entry.hold else entry.reason
     say(f"{paint('--', 'yellow')} {told.operation_id}: {entry.state}: {why}")
     if entry.hold == "consent":
-        say(
-            "   to agree for one use: edgewise consent grant "
-            f"--feature {shlex.quote(told.feature)} --data-class {told.data_class} "
-            f"--destination {shlex.quote(told.destination)} --purpose {shlex.quote(told.purpose)}"
-        )
+        say(f"   to agree for one use, and drain again: {grant_command(scope_of(told), policy)}")

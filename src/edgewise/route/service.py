@@ -20,6 +20,7 @@ from edgewise.route.cloud_rules import scope_of
 from edgewise.route.consent import ConsentLedger, ConsentScope, ConsentState
 from edgewise.route.consent import ConsentVerdict as Standing
 from edgewise.route.consent.moments import from_clock, to_datetime
+from edgewise.route.destinations import Destination
 from edgewise.route.facts import ClassifiedTask, ConsentFact, ConsentVerdict, RouteEvidence
 from edgewise.route.permits import CloudPermit, PermitGate, PermitOffice
 from edgewise.route.policy import AUTO, CloudUse, Policy
@@ -152,6 +153,7 @@ class Router:
         *,
         destination: str,
         record: bool = False,
+        ready: Callable[[Destination], None] = lambda _place: None,
     ) -> Permitted:
         """Decide once more and, where the route is ``cloud``, use up consent and give a permit.
 
@@ -163,6 +165,8 @@ class Router:
             destination: For whom they were minimised.
             record: Whether this decision was :meth:`drawn`; for a queued operation, which may go
                 to no other destination.
+            ready: Called with the destination before consent is used up, to find what is missing
+                on this device for asking it. What it raises is raised, and no consent is used up.
 
         Returns:
             The decision; without a permit where it is not ``cloud``, or where the consent was
@@ -178,6 +182,7 @@ class Router:
         if decision.destination != destination:
             return Permitted(decision=_moved(decision, destination))
         place = self.policy.places[decision.destination]
+        ready(place)
         used = ""
         if decision.consent is not None:
             try:
@@ -216,6 +221,13 @@ class Router:
             return found
         return msgspec.structs.replace(
             found, route=Route.DECLINE, destination="", consent=None, reasons=(gone.reason,)
+        )
+
+    def agreed(self, scope: ConsentScope) -> bool:
+        """Return whether a consent stands for a destination as the policy declares it."""
+        place = self.policy.places.get(scope.destination)
+        return place is not None and self._ledger.state(scope, place.terms).verdict is (
+            Standing.GRANTED
         )
 
     def classified(self, request: Request, evidence: RouteEvidence) -> RouteEvidence:

@@ -21,10 +21,11 @@ from edgewise.core.outcome import (
     TokenCounts,
 )
 from edgewise.core.quantity import Quantity, Unknown
-from edgewise.route.cloud import CancelToken, CloudAnswer, CloudClient, CloudFailure
+from edgewise.route.cloud import CloudAnswer, CloudFailure
 from edgewise.route.minimise import restore_json
 from edgewise.route.outgoing import Outgoing
 from edgewise.route.permits import CloudPermit
+from edgewise.workflow.asking import Asking
 
 __all__ = ["ask_destination"]
 
@@ -32,15 +33,14 @@ _ELSEWHERE = "it ran at the destination, which does not say"
 
 
 def ask_destination(
-    client: CloudClient,
-    outgoing: Outgoing,
+    asking: Asking,
     permit: CloudPermit,
     provenance: Provenance,
     *,
     on_text: Callable[[str], None] | None,
-    cancel: CancelToken | None,
 ) -> Outcome:
     """Send what a permit was given for; return the answer, or the failure with what was shown."""
+    outgoing = asking.outgoing
     restorer, shown = outgoing.restorer(), []
 
     def show(piece: str) -> None:
@@ -49,14 +49,7 @@ def ask_destination(
             if on_text is not None:
                 on_text(piece)
 
-    found = client.ask(
-        permit,
-        outgoing.destination,
-        outgoing.payload,
-        on_text=lambda piece: show(restorer.feed(piece)),
-        cancel=cancel,
-        deadline_s=outgoing.deadline_s,
-    )
+    found = asking.ask(permit, lambda piece: show(restorer.feed(piece)))
     show(restorer.flush())
     events = (*outgoing.minimised.events, *found.events, *restorer.events)
     if isinstance(found, CloudFailure):

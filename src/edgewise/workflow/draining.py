@@ -24,7 +24,7 @@ from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
 from edgewise.route import RouteEvidence, decide
-from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
+from edgewise.route.cloud import CloudClient, Means, Secrets, SpendLedger
 from edgewise.route.facts import ConsentVerdict
 from edgewise.route.minimise import default_detectors
 from edgewise.route.offline import (
@@ -50,10 +50,13 @@ from edgewise.route.policy import Policy
 from edgewise.route.service import Router
 from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
+from edgewise.workflow.documents import changed_since
 from edgewise.workflow.queue_rules import (
     barred,
     changed,
     denials,
+    placeholder_words,
+    scope_of,
     unreplaced_words,
 )
 from edgewise.workflow.queue_sender import Licence, QueueSender
@@ -156,9 +159,8 @@ def enqueue_request(
     except EdgewiseError as error:
         return _refused(error.code, error.message)
     if outgoing.minimised.replaced and not accept_placeholders:
-        return _refused(
-            "placeholders", _placeholder_words(sum(outgoing.minimised.replaced.values()))
-        )
+        words = placeholder_words(sum(outgoing.minimised.replaced.values()))
+        return _refused("placeholders", words)
     place = outgoing.destination
     draft = Draft(
         kind=request.task,
@@ -231,10 +233,11 @@ def drain_queue(
             next_due_s=queue.next_due_s(),
             clock_skew_s=queue.now().skew_s,
         )
+    queue.wake_agreed(lambda operation: router.agreed(scope_of(operation)))
     sender = QueueSender(client)
     if detectors is None:
         detectors = default_detectors(contacts=read_contacts(context))
-    desk = _Desk(context, router, sender.resting, link, detectors)
+    desk = _Desk(context, router, client, sender.resting, link, detectors)
     drainer = Drainer(queue, sender, desk.authorise, compatible=compatible, settings=settings)
     try:
         return drainer.drain(limit=limit, stop=lambda: stop() or link() not in links)
@@ -250,12 +253,14 @@ class _Desk:
         self,
         context: Context,
         router: Router,
+        client: CloudClient,
         resting: dict[str, str],
         link: Callable[[], LinkState],
         detectors: tuple[Detector, ...],
     ) -> None:
         self._context = context
         self._router = router
+        self._client = client
         self._resting = resting
         self._link = link
         self._detectors = detectors
@@ -273,6 +278,9 @@ class _Desk:
             # the home's policy may be missing, or a file that nobody signed be in its place.
             trusted = self._router.loaded.lets_leave
             return DeclinedSending(reason=flaw, final=trusted)
+        stale = changed_since(operation)
+        if stale is not None:
+            return DeclinedSending(reason=stale, final=True)
         if operation.destination in self._resting:
             return DeclinedSending(reason=self._resting[operation.destination])
         request = request_of(payload, task=operation.kind, data_class=operation.data_class)
@@ -284,17 +292,26 @@ class _Desk:
         state = msgspec.structs.replace(read_state(self._context.home.root), link=self._link())
         evidence = _evidence(self._context, self._router, self._bundle, operation.destination,
                              operation.kind)  # fmt: skip
-        given = self._router.permit(
-            request,
-            state,
-            evidence,
-            outgoing.payload,
-            destination=operation.destination,
-            record=self._router.drawn(request),
-        )
+        found: list[Means] = []
+        try:
+            given = self._router.permit(
+                request,
+                state,
+                evidence,
+                outgoing.payload,
+                destination=operation.destination,
+                record=self._router.drawn(request),
+                ready=lambda place: found.append(self._client.means(place)),
+            )
+        except EdgewiseError as error:  # this device lacks something; no consent was used up
+            reason = f"{error.code}: {error.message}"
+            self._resting[operation.destination] = reason
+            return DeclinedSending(reason=reason)
         if given.permit is not None:
             place = policy.places[operation.destination]
-            licence = Licence(permit=given.permit, destination=place, payload=payload)
+            licence = Licence(
+                permit=given.permit, destination=place, payload=payload, means=found[0]
+            )
             return Permitted(licence=licence, deduplicates=place.idempotent)
         return self._not_permitted(request, state, evidence, given.decision, operation.destination)
 
@@ -383,11 +400,4 @@ def _invalid(field: str, allowed: str) -> InputError:
         f"{field} of an operation cannot be used: {allowed}",
         context={"field": field},
         hint="see the page on the offline queue",
-    )
-
-
-def _placeholder_words(count: int) -> str:
-    return (
-        f"{count} identifiers would be replaced by placeholders, and what these stand for is kept "
-        "nowhere: a late answer gets them back from the same request only"
     )

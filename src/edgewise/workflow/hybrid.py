@@ -39,6 +39,7 @@ from edgewise.route.minimise import default_detectors
 from edgewise.route.outgoing import Outgoing, prepare, question_for, stays, unanswerable
 from edgewise.route.service import Router
 from edgewise.run.session import Session
+from edgewise.workflow.asking import Asking
 from edgewise.workflow.cloud_answers import ask_destination
 from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
@@ -332,26 +333,29 @@ class Hybrid:
         if isinstance(outgoing, str):
             return self.declined(unanswerable(decision, outgoing))
         if cancel is not None and cancel.cancelled:  # before consent is used up
-            return Failed(
-                error=cancelled().error.to_dict(),
-                partial_text="",
-                provenance=self._provenance(decision),
+            return self._failed(decision, cancelled().error)
+        asking = Asking(self.client, outgoing, cancel)
+        try:
+            sent = self.router.permit(
+                request,
+                state,
+                evidence,
+                outgoing.payload.body,
+                destination=outgoing.destination.name,
+                ready=asking.make_ready,
             )
-        name = outgoing.destination.name
-        sent = self.router.permit(request, state, evidence, outgoing.payload.body, destination=name)
+        except EdgewiseError as error:  # something is missing here; no consent was used up
+            return self._failed(decision, error)
         if sent.permit is None:
             return self.declined(sent.decision)
-        outcome = ask_destination(
-            self.client,
-            outgoing,
-            sent.permit,
-            self._provenance(sent.decision),
-            on_text=on_text,
-            cancel=cancel,
-        )
+        provenance = self._provenance(sent.decision)
+        outcome = ask_destination(asking, sent.permit, provenance, on_text=on_text)
         if not request.signals or not isinstance(outcome, Completed):
             return outcome
         return msgspec.structs.replace(outcome, events=(*outcome.events, _NO_SIGNALS))
+
+    def _failed(self, decision: RouteDecision, error: EdgewiseError) -> Failed:
+        return Failed(error=error.to_dict(), partial_text="", provenance=self._provenance(decision))
 
     def declined(self, decision: RouteDecision) -> Declined:
         """Return the outcome of a decision by which nothing is asked elsewhere."""

@@ -7,8 +7,6 @@ over but that very document, and whether an answer was applied can be told after
 from __future__ import annotations
 
 import contextlib
-import errno
-import hashlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,25 +32,19 @@ from edgewise.route.offline import (
 )
 from edgewise.route.outgoing import Outgoing, prepare
 from edgewise.route.policy import Policy
-from edgewise.store.regular import read_regular
 from edgewise.store.scratch import sync, sync_folder
+from edgewise.workflow.documents import document_version, taken
 
 if TYPE_CHECKING:
     from edgewise.route.minimise import Detector
 
 __all__ = [
-    "DOCUMENT_BYTES_MAX",
     "FileApplied",
     "FileApplier",
     "LateAnswer",
     "apply_to_files",
-    "document_version",
-    "read_document",
     "read_late_answer",
-    "require_free",
 ]
-
-DOCUMENT_BYTES_MAX = 1 << 20
 
 
 class LateAnswer(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -155,67 +147,6 @@ def _prepared(
     return again if digest == operation.payload_sha256 else None
 
 
-def document_version(path: Path) -> str | None:
-    """Return the SHA-256 of a file, which is its version; ``None`` when it is gone.
-
-    Raises:
-        InputError: it cannot be read (``document-unreadable``).
-    """
-    try:
-        return hashlib.sha256(read_regular(path, limit_bytes=DOCUMENT_BYTES_MAX)).hexdigest()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno == errno.EFBIG:  # none that was asked about is as large
-            return "larger than any that was asked about"
-        raise _unreadable(path, error.strerror or str(error)) from error
-
-
-def read_document(path: Path) -> tuple[str, str]:
-    """Return the text of a document and its version.
-
-    Raises:
-        InputError: it cannot be read, is no text in UTF-8, or has more than
-            :data:`DOCUMENT_BYTES_MAX` (``document-unreadable``).
-    """
-    try:
-        data = read_regular(path, limit_bytes=DOCUMENT_BYTES_MAX)
-        return data.decode("utf-8"), hashlib.sha256(data).hexdigest()
-    except UnicodeDecodeError as error:
-        raise _unreadable(path, f"it is not UTF-8 at byte {error.start}") from None
-    except OSError as error:
-        raise _unreadable(path, error.strerror or str(error)) from error
-
-
-def require_free(target: Path, document: Path | None) -> None:
-    """Return when an answer could go there: nothing is there, or the document itself.
-
-    Raises:
-        InputError: another file is there (``apply-target-exists``).
-    """
-    if target != document and os.path.lexists(target):
-        raise _taken(target)
-
-
-def _unreadable(path: Path, why: str) -> InputError:
-    return InputError(
-        "document-unreadable",
-        f"{path} cannot be read: {why}",
-        context={"path": str(path)},
-        hint="name a text file in UTF-8 of at most 1 MiB",
-    )
-
-
-def _taken(target: Path) -> InputError:
-    return InputError(
-        "apply-target-exists",
-        f"{target} is there already, and is not the document that was asked about",
-        context={"path": str(target)},
-        hint="move it away; an answer that came is shown by "
-        "`edgewise queue show OPERATION --answer`",
-    )
-
-
 class FileApplier:
     """Puts an answer's text into a file; see :class:`edgewise.route.offline.Applier`.
 
@@ -276,7 +207,7 @@ class FileApplier:
         if not placed:
             self.forget(operation)
         if fits and not placed:
-            raise _taken(self._target)
+            raise taken(self._target)
         return placed
 
     def was_applied(self, operation: Operation) -> bool:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from edgewise.core.outcome import RouteDecision
 from edgewise.core.request import DataClass
 from edgewise.route.cloud import CloudPayload
+from edgewise.route.consent import ConsentScope
 from edgewise.route.offline import Operation, Reason
 from edgewise.route.policy import CloudUse, Policy
 from edgewise.workflow.queued_payload import fields_of
 
-__all__ = ["barred", "changed", "denials", "unreplaced_words"]
+__all__ = ["barred", "changed", "denials", "placeholder_words", "scope_of", "unreplaced_words"]
 
 # What the router asks of any request, wherever it runs; rules about this device do not count here.
 _REQUEST_RULES = {"task-allowed", "data-class-allowed", "sampling", "length", "cloud-permitted"}
@@ -23,7 +24,10 @@ def barred(policy: Policy, task: str, data_class: str, destination: str) -> tupl
     found = []
     rule, like = policy.by_task.get(task), policy.classes.get(data_class)
     if rule is None or not rule.delay_safe:
-        words = f"the policy does not let {task!r} requests wait"
+        words = f"the policy does not let {task!r} requests wait: "
+        words += "its [[tasks]] needs delay_safe = true"
+        if rule is None:
+            words += f", and it has only {', '.join(policy.by_task) or 'none'}"
         found.append(Reason(code="not-delay-safe", words=words))
     if like is None:
         words = f"the policy does not know {data_class!r} data, so it stays here"
@@ -56,6 +60,24 @@ def changed(policy: Policy, operation: Operation, payload: CloudPayload) -> str 
     if kept:
         return f"the policy does not let {' and '.join(kept)} leave any more"
     return None
+
+
+def scope_of(operation: Operation) -> ConsentScope:
+    """Return which consent an operation needs."""
+    return ConsentScope(
+        feature=operation.feature,
+        data_class=operation.data_class,
+        destination=operation.destination,
+        purpose=operation.purpose,
+    )
+
+
+def placeholder_words(count: int) -> str:
+    """Return why a request in which something is replaced is not queued."""
+    return (
+        f"{count} identifiers would be replaced by placeholders, and what these stand for is kept "
+        "nowhere: a late answer gets them back from the same request only"
+    )
 
 
 def unreplaced_words(kinds: dict[str, int]) -> str:

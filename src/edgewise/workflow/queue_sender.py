@@ -12,7 +12,7 @@ import msgspec
 
 from edgewise.core.quantity import Measured
 from edgewise.errors import EdgewiseError
-from edgewise.route.cloud import CloudClient, CloudFailure, CloudFault, CloudPayload
+from edgewise.route.cloud import CloudClient, CloudFailure, CloudFault, CloudPayload, Means
 from edgewise.route.destinations import Destination
 from edgewise.route.offline import (
     Answered,
@@ -46,11 +46,14 @@ _FLAWS = {
 
 
 class Licence(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt may do: the permit, for this destination and this payload."""
+    """What one attempt may do: the permit, for this destination and this payload, and by what
+    means.
+    """
 
     permit: CloudPermit
     destination: Destination
     payload: CloudPayload
+    means: Means | None = None
 
     def __repr__(self) -> str:
         return f"Licence(destination={self.destination.name!r})"
@@ -80,6 +83,7 @@ class QueueSender:
                 deadline_s=attempt.time_left_s,
                 idempotency_key=attempt.idempotency_key,
                 repeat=False,
+                means=licence.means,
             )
         except EdgewiseError as error:  # raised before anything is sent, and only then
             return NotSent(link=LinkState.ONLINE, reason=f"{error.code}: nothing was sent")

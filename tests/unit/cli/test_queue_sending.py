@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 from tests.unit.route.cloud.servers import Authority, RawServer
 from tests.unit.workflow.queue_world import Effects, World
 
+from edgewise.cli import _run
 from edgewise.cli.queue import queue as command
 from edgewise.errors import InputError
 from edgewise.route.policy import Policy
@@ -85,8 +87,12 @@ def test_a_question_about_a_document_and_its_answer(
     assert "edgewise consent grant --feature assistant --data-class personal" in err
     assert run("list")[1].count("waits for consent") == 1
 
-    world.agree()
-    assert run("retry", name)[0] == 0
+    code, _, err = run(*ONLINE)
+    assert (code, server.connections) == (0, 0)
+    assert "nothing is due" in err
+    assert "edgewise queue retry OPERATION" in err
+
+    world.agree()  # what waits for it is due at once
     code, _, err = run(*ONLINE)
     assert code == 0, err
     assert f"the answer is in {target}" in err
@@ -96,7 +102,92 @@ def test_a_question_about_a_document_and_its_answer(
     assert (code, err) == (0, "nothing is due\n")
 
 
-def test_a_document_that_changed_in_between(world: World, tmp_path: Path) -> None:
+def test_a_document_that_changed_before_it_was_sent_is_not_sent(
+    world: World, server: RawServer, tmp_path: Path
+) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("Tuesday.")
+    _, added = told(*ADD, "--document", str(note), "--apply-to", str(note), "Shorten this.")
+    name = added["entry"]["operation"]["operation_id"]
+    world.agree()
+    note.write_text("Friday.")
+    code, drained = told(*ONLINE)
+    assert (code, server.connections) == (10, 0)
+    (entry,) = drained["report"]["handled"]
+    assert (entry["operation"]["operation_id"], entry["state"]) == (name, "declined")
+    assert "changed since it was queued; nothing was sent" in entry["reason"]
+    assert [one.uses for one in world.ledger.entries()] == [0]
+    note.write_text("Tuesday.")
+    assert run("retry", name)[0] == 0
+    assert run(*ONLINE)[0] == 0
+
+
+def test_a_document_that_is_gone_is_waited_for(
+    world: World, server: RawServer, tmp_path: Path
+) -> None:
+    note, away = tmp_path / "note.txt", tmp_path / "away.txt"
+    note.write_text("Tuesday.")
+    _, out, _ = run(*ADD, "--document", str(note), "--apply-to", str(note), "Shorten this.")
+    world.agree()
+    note.rename(away)
+    code, _, err = run(*ONLINE)
+    assert (code, server.connections) == (10, 0)
+    assert "document-gone" in err
+    away.rename(note)
+    assert run("retry", out.strip())[0] == 0
+    assert run(*ONLINE)[0] == 0
+
+
+def test_a_link_is_no_document_and_no_place_for_an_answer(
+    world: World, server: RawServer, tmp_path: Path
+) -> None:
+    secret, link, nowhere = (tmp_path / n for n in ("secret.txt", "link.txt", "nowhere.txt"))
+    secret.write_text("what nobody meant to send")
+    link.symlink_to(secret)
+    nowhere.symlink_to(tmp_path / "absent" / "profile")
+    for arguments in (("--document", str(link)), ("--apply-to", str(nowhere))):
+        with pytest.raises(InputError) as caught:
+            run(*ADD, *arguments, "Shorten this.")
+        assert caught.value.code == "document-is-link"
+        assert caught.value.context["target"]
+    assert world.queue.entries() == ()
+    folder = tmp_path / "folder"
+    folder.symlink_to(tmp_path)  # a folder may be one: its place is kept as it is now
+    code, added = told(*ADD, "--document", str(folder / "secret.txt"), "Shorten this.")
+    assert code == 0
+    assert added["entry"]["operation"]["document"]["document_id"] == str(secret)
+
+
+def test_a_link_that_took_a_documents_place_is_not_followed(
+    world: World, server: RawServer, tmp_path: Path
+) -> None:
+    note, same = tmp_path / "note.txt", tmp_path / "same.txt"
+    note.write_text("Tuesday.")
+    same.write_text("Tuesday.")
+    run(*ADD, "--document", str(note), "--apply-to", str(note), "Shorten this.")
+    world.agree()
+    note.unlink()
+    note.symlink_to(same)
+    code, _, err = run(*ONLINE)
+    assert (code, server.connections) == (10, 0)
+    assert "changed since it was queued" in err
+    assert same.read_text() == "Tuesday."
+
+
+def test_an_operation_is_named_whole_on_a_narrow_terminal(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = world.queued()
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    _run(["queue", "list"])
+    out = capsys.readouterr().out
+    assert name in out
+
+
+def test_a_document_that_changed_in_between(
+    world: World, server: RawServer, tmp_path: Path
+) -> None:
     note = tmp_path / "note.txt"
     note.write_text("Tuesday.")
     about = ("--document", str(note), "--apply-to", str(note))
@@ -104,7 +195,8 @@ def test_a_document_that_changed_in_between(world: World, tmp_path: Path) -> Non
     name = added["entry"]["operation"]["operation_id"]
     assert (code, added["type"]) == (0, "queued")
     world.agree()
-    note.write_text("Friday.")
+    answer = Effects(dedupe=True).answer
+    server.answers = [lambda exchange: (note.write_text("Friday."), answer(exchange))[-1]]
     code, drained = told(*ONLINE)
     assert code == 10
     (applied,) = drained["applied"]
@@ -116,12 +208,13 @@ def test_a_document_that_changed_in_between(world: World, tmp_path: Path) -> Non
     assert "answer" in told("show", name, "--answer")[1]
 
 
-def test_stale_is_told_in_words(world: World, tmp_path: Path) -> None:
+def test_stale_is_told_in_words(world: World, server: RawServer, tmp_path: Path) -> None:
     note = tmp_path / "note.txt"
     note.write_text("Tuesday.")
     run(*ADD, "--document", str(note), "--apply-to", str(note), "Shorten this.")
     world.agree()
-    note.unlink()
+    answer = Effects(dedupe=True).answer
+    server.answers = [lambda exchange: (note.rename(tmp_path / "away.txt"), answer(exchange))[-1]]
     code, _, err = run(*ONLINE)
     assert code == 10
     assert "stale: the document is gone" in err
@@ -132,6 +225,7 @@ def test_what_may_not_wait_is_told_with_its_reasons(world: World) -> None:
     code, _, err = run("add", "--task", "chat", "--data-class", "local-only", "x")
     assert code == 10
     assert "not-delay-safe" in err
+    assert "its [[tasks]] needs delay_safe = true" in err
     assert "local-only" in err
     code, refused = told("add", "--task", "summarise", "--data-class", "sensitive", "x")
     assert (code, refused["type"]) == (10, "refused")

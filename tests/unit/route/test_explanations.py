@@ -65,8 +65,9 @@ def test_a_consent_that_was_used_is_not_said_to_be_absent(policy: Policy, tmp_pa
         destination="acme",
         purpose=policy.places["acme"].purpose,
     )
-    consents.grant(scope, origin=Origin.CLI)
-    consents.consume(scope)
+    terms = policy.places["acme"].terms
+    consents.grant(scope, terms, origin=Origin.CLI)
+    consents.consume(scope, terms)
     router = Router(
         LoadedPolicy(policy=policy, trust=PolicyTrust.SIGNED, reason="", key="team"), consents
     )

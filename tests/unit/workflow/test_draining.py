@@ -546,7 +546,8 @@ def test_a_missing_key_is_no_verdict_of_the_server(world: World, server: RawServ
     world.agree(uses=9)
     world.drain()
     entry = world.entry(name)
-    assert (entry.state, entry.hold) == (State.QUEUED, "link")
+    assert (entry.state, entry.hold, entry.attempts) == (State.QUEUED, "declined", 0)
+    assert "secret-missing" in entry.reason
     assert "secret-missing" in entry.reason
     assert "secret-missing" in world.entry(second).reason
     assert world.entry(second).attempts == 0

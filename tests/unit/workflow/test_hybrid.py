@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +18,7 @@ from tests.unit.route.cloud.servers import (
     delta,
     status,
 )
-from tests.unit.workflow.worlds import World, echo
+from tests.unit.workflow.worlds import SECRET_KEY, World, echo
 
 from edgewise.core.bundle import Bundle
 from edgewise.core.outcome import Completed, Declined, Failed, Route
@@ -25,7 +27,7 @@ from edgewise.core.request import ContextPolicy, Message, Request
 from edgewise.core.signals import Escalation
 from edgewise.core.state import DeviceState, LinkState
 from edgewise.core.tools import Tool
-from edgewise.route.cloud import CancelToken
+from edgewise.route.cloud import CancelToken, Secrets
 from edgewise.route.consent import Origin, record_choice
 from edgewise.route.consent.prompt import Choice
 from edgewise.route.consent.scopes import ConsentScope, ConsentState
@@ -407,3 +409,100 @@ def test_signals_that_a_destination_does_not_tell_are_an_event(world: World) -> 
     assert isinstance(outcome, Completed)
     assert outcome.signals is None
     assert "signals-unavailable" in [event.code for event in outcome.events]
+
+
+# -- what is missing on this device costs no consent
+
+
+def lacking(world: World, request: Request) -> str:
+    """Ask in vain; return the code of what is missing, with the consent unused."""
+    outcome = world.hybrid.ask(request)
+    assert isinstance(outcome, Failed), outcome
+    (entry,) = world.ledger.entries()
+    assert (entry.state, entry.uses) == ("granted", 0)
+    return str(outcome.error["code"])
+
+
+def test_a_missing_key_uses_up_no_consent(world: World, server: RawServer) -> None:
+    world.agree(LETTER)
+    client = world.hybrid.client
+    assert client is not None
+    client._secrets = Secrets(env={}, keyring=lambda _service, _name: None)
+    assert lacking(world, LETTER) == "secret-missing"
+    client._secrets = Secrets(env={}, keyring=lambda _service, _name: SECRET_KEY)
+    assert isinstance(world.hybrid.ask(LETTER), Completed)
+    assert len(server.exchanges) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("ca_file", "/nowhere/ca.pem", "cloud-ca-unreadable"),
+        ("proxy", "ftp://proxy.example", "cloud-proxy-unsupported"),
+    ],
+)
+def test_settings_that_cannot_be_used_use_up_no_consent(
+    tmp_path: Path,
+    authority: Authority,
+    monkeypatch: pytest.MonkeyPatch,
+    field: str,
+    value: str,
+    code: str,
+) -> None:
+    with RawServer(echo, tls=authority.context()).running() as server:
+        world = World(Home(tmp_path / "home"), server, authority)
+        far = msgspec.structs.replace(world.policy.destinations[0], url="https://far.example/v1")
+        if field == "proxy":  # a policy with such a one is refused, and an environment is not
+            monkeypatch.setenv("HTTPS_PROXY", value)
+        else:
+            far = msgspec.structs.replace(far, ca_file=value)
+        policy = msgspec.structs.replace(world.policy, destinations=(far,))
+        loaded = msgspec.structs.replace(world.hybrid.router.loaded, policy=policy)
+        world.hybrid.router.loaded = loaded
+        world.agree(LETTER)
+        assert lacking(world, LETTER) == code
+        assert server.connections == 0
+
+
+def test_a_missing_library_uses_up_no_consent(
+    world: World, server: RawServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.agree(LETTER)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, "openai.resources.chat.completions", None)
+        assert lacking(world, LETTER) == "cloud-extra-missing"
+    assert server.connections == 0
+
+
+def test_loading_the_sdk_is_no_part_of_the_deadline() -> None:
+    """In a fresh process whose import of the SDK takes longer than the deadline."""
+    done = subprocess.run(
+        [sys.executable, "-c", SLOW], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["False", "True", "True"]
+
+
+SLOW = """
+import sys, tempfile, time
+from pathlib import Path
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "openai.resources.chat.completions":
+            time.sleep(1.0)
+
+sys.meta_path.insert(0, Slow())
+from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
+from edgewise.route.destinations import Destination
+from edgewise.route.permits import PermitOffice
+from edgewise.store import Home
+
+client = CloudClient(PermitOffice().gate, spend=SpendLedger(Home(Path(tempfile.mkdtemp()))),
+                     secrets=Secrets(env={"EDGEWISE_SECRET_KEY": "k"}))
+place = Destination(name="far", url="http://127.0.0.1:9/v1", model="m", secret="key")
+print("openai" in sys.modules)
+means = client.means(place, deadline_s=0.9)
+print("openai.resources.chat.completions" in sys.modules)
+print(means.took_s < 0.9)
+"""

@@ -13,12 +13,10 @@ from tests.unit.workflow.queue_world import Effects, World
 from edgewise.errors import InputError
 from edgewise.route.offline import DocumentVersion, State
 from edgewise.store import Home
+from edgewise.workflow.documents import document_version, read_document, require_free
 from edgewise.workflow.late_answers import (
     FileApplier,
     apply_to_files,
-    document_version,
-    read_document,
-    require_free,
 )
 
 TEXT = "The meeting is on Tuesday."

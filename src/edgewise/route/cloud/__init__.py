@@ -12,6 +12,7 @@ from edgewise.route.cloud.answers import (
 )
 from edgewise.route.cloud.cancel import CancelToken
 from edgewise.route.cloud.client import DEADLINE_S, CloudClient, require_sound
+from edgewise.route.cloud.means import Means
 from edgewise.route.cloud.payload import CloudPayload
 from edgewise.route.cloud.secrets import Secret, Secrets
 from edgewise.route.cloud.spend import SpendLedger, Spent
@@ -26,6 +27,7 @@ __all__ = [
     "CloudPayload",
     "CloudTimings",
     "CloudUsage",
+    "Means",
     "Secret",
     "Secrets",
     "SpendLedger",

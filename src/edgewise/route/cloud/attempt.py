@@ -13,7 +13,7 @@ from edgewise.route.cloud import faults
 from edgewise.route.cloud.faults import Fault, FaultError
 from edgewise.route.cloud.payload import CloudPayload
 from edgewise.route.cloud.reading import Said, read_stream, read_whole
-from edgewise.route.cloud.secrets import Secret
+from edgewise.route.cloud.secrets import extra_missing
 from edgewise.route.cloud.spend import Reservation
 from edgewise.route.cloud.waiting import Span
 from edgewise.route.destinations import Destination
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from openai import APIResponse
     from openai.types.chat import ChatCompletion
 
+    from edgewise.route.cloud.means import Means
     from edgewise.route.cloud.transport import Passage
 
-__all__ = ["Ask", "attempt", "passage_for"]
+__all__ = ["Ask", "attempt", "load", "passage_for"]
 
 _PAGES = {"text/html", "application/xhtml+xml"}
 _STREAM, _WHOLE = "text/event-stream", "application/json"
@@ -156,25 +157,33 @@ def _what_happened(passage: Passage, error: Exception) -> Fault:
     return faults.status_fault(head.status, passage.error_body, retry_after_s=head.retry_after_s)
 
 
-def passage_for(ask: Ask, secret: Secret | None) -> Passage:
-    """Return what one attempt may do.
+def load() -> None:
+    """Load the libraries of the cloud tier, which takes a second or more the first time.
 
     Raises:
-        FaultError: its certificates cannot be read, or its proxy cannot be used.
+        UnsupportedError: one is missing or cannot be loaded (``cloud-extra-missing``).
     """
-    from edgewise.route.cloud import transport  # noqa: PLC0415 - h11 and httpx
-    from edgewise.route.cloud.proxies import proxy_for  # noqa: PLC0415
-    from edgewise.route.cloud.tls import trusting  # noqa: PLC0415
+    try:
+        # The SDK loads this part late by itself, at the first request.
+        import openai.resources.chat.completions  # noqa: F401, PLC0415
 
-    destination = ask.destination
+        from edgewise.route.cloud import transport  # noqa: F401, PLC0415
+    except ImportError as error:
+        raise extra_missing(error.name or "openai") from error
+
+
+def passage_for(ask: Ask, means: Means) -> Passage:
+    """Return what one attempt may do."""
+    from edgewise.route.cloud import transport  # noqa: PLC0415 - h11 and httpx
+
     return transport.Passage(
-        destination=destination,
+        destination=ask.destination,
         body=ask.body,
         payload_sha256=ask.permit.payload_sha256,
         span=ask.span,
-        trust=trusting(destination.ca_file) if destination.scheme == "https" else None,
-        proxy=proxy_for(destination),
-        secret=secret,
+        trust=means.trust,
+        proxy=means.proxy,
+        secret=means.secret,
         idempotency_key=ask.key,
     )
 

@@ -1,9 +1,10 @@
 """The cloud client: the only code on the path of a request that opens a connection.
 
-Invariants: nothing touches a name, a socket or the keyring before a permit was redeemed for the
-very bytes that are sent. What the worst case costs is reserved before they are sent. An answer
-that has begun is never asked for again. Whatever happens comes back as a value, and no value,
-message or log holds a word of the request, the key or a header.
+Invariants: nothing touches a name or a socket before a permit was redeemed for the very bytes that
+are sent; the key can be read before, so that a consent is not used up in vain. What the worst case
+costs is reserved before they are sent. An answer that has begun is never asked for again. Whatever
+happens comes back as a value, and no value, message or log holds a word of the request, the key or
+a header.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from edgewise.route.cloud import faults
 from edgewise.route.cloud.answers import (
     CloudAnswer,
     CloudFailure,
-    CloudFault,
     CloudTimings,
     CloudUsage,
 )
-from edgewise.route.cloud.attempt import Ask, attempt, passage_for
+from edgewise.route.cloud.attempt import Ask, attempt, load, passage_for
 from edgewise.route.cloud.cancel import CancelToken
 from edgewise.route.cloud.faults import Fault, FaultError
+from edgewise.route.cloud.means import Means, read_means
 from edgewise.route.cloud.payload import CloudPayload
 from edgewise.route.cloud.retry import backoff_s, may_repeat
-from edgewise.route.cloud.secrets import Secret, Secrets, extra_missing
+from edgewise.route.cloud.secrets import Secrets, extra_missing
 from edgewise.route.cloud.spend import Reservation, SpendLedger, SpendRefused
 from edgewise.route.cloud.waiting import Span
 from edgewise.route.destinations import Destination
@@ -67,6 +68,35 @@ class CloudClient:
         self._spend = spend
         self._secrets = secrets
 
+    def means(
+        self,
+        destination: Destination,
+        *,
+        cancel: CancelToken | None = None,
+        deadline_s: float | None = None,
+    ) -> Means:
+        """Return what a destination is asked with, for before consent is used up.
+
+        The libraries are loaded first, outside the deadline; then the key is read, which may wait
+        for the user to unlock the keyring. Nothing is sent or looked up.
+
+        Args:
+            destination: Who is to be asked.
+            cancel: Ends the wait from another thread.
+            deadline_s: For the wait, seconds; :data:`DEADLINE_S` by default.
+
+        Raises:
+            UnsupportedError: a library is missing (``cloud-extra-missing``).
+            EdgewiseError: there is no key, the proxy cannot be used, or the certificates cannot be
+                read, each with the code that :meth:`ask` would end with.
+        """
+        load()
+        with Span(deadline_s or DEADLINE_S, cancel or CancelToken()) as span:
+            try:
+                return read_means(destination, self._secrets, span)
+            except FaultError as error:
+                raise error.fault.error from None
+
     def ask(
         self,
         permit: CloudPermit,
@@ -78,6 +108,7 @@ class CloudClient:
         deadline_s: float | None = None,
         idempotency_key: str | None = None,
         repeat: bool = True,
+        means: Means | None = None,
     ) -> CloudAnswer | CloudFailure:
         """Send one payload to one destination and return what came of it.
 
@@ -93,8 +124,10 @@ class CloudClient:
                 same again for an ask that may have been carried out before.
             repeat: Whether the client may send the request again by itself, as often as the
                 destination says. The offline queue counts its attempts and repeats them itself.
+            means: What :meth:`means` returned for this destination; read now by default.
 
         Raises:
+            UnsupportedError: a library is missing (``cloud-extra-missing``).
             InputError: an argument is none that can be used (``cloud-ask-invalid``); the permit is
                 as it was.
             IntegrityError: the permit does not allow this (``permit-refused``), or the ledger of
@@ -103,6 +136,9 @@ class CloudClient:
         """
         body = payload.body
         require_sound(destination, payload, deadline_s, idempotency_key)
+        if means is not None and means.destination != destination:
+            raise _ask_invalid(destination, f"its means are those of {means.destination.name}")
+        load()  # not within the deadline
         self._gate.redeem(permit, destination, body)
         key = (idempotency_key or uuid.uuid4().hex) if destination.idempotent else None
         with Span(deadline_s or DEADLINE_S, cancel or CancelToken()) as span:
@@ -118,7 +154,7 @@ class CloudClient:
             )
             try:
                 self._reserve(ask)
-                self._run(ask)
+                self._run(ask, means)
                 return self._answered(ask)
             except FaultError as error:
                 return self._failed(ask, error.fault)
@@ -148,13 +184,13 @@ class CloudClient:
             )
         ask.reservation = found
 
-    def _run(self, ask: Ask) -> None:
+    def _run(self, ask: Ask, means: Means | None) -> None:
         """Try until there is an answer, or a fault that no further attempt may mend."""
-        secret = self._secret(ask)
+        means = means or read_means(ask.destination, self._secrets, ask.span)
         most = 1 + ask.retries
         while True:
             ask.span.check()
-            ask.passage = passage = passage_for(ask, secret)
+            ask.passage = passage = passage_for(ask, means)
             ask.attempts += 1
             try:
                 attempt(ask, passage)
@@ -172,19 +208,6 @@ class CloudClient:
             else:
                 ask.acted = True
                 return
-
-    def _secret(self, ask: Ask) -> Secret | None:
-        name = ask.destination.secret
-        if name is None:
-            return None
-        try:
-            return ask.span.run(
-                lambda: self._secrets.get(name),
-                most_s=ask.span.left_s,
-                doing="reading the key from the keyring",
-            )
-        except EdgewiseError as error:
-            raise FaultError(faults.here(CloudFault.PERMISSION, error)) from None
 
     def _answered(self, ask: Ask) -> CloudAnswer:
         said, passage = ask.said, ask.passage
@@ -305,12 +328,16 @@ def require_sound(
     elif idempotency_key is not None and not _KEY.fullmatch(idempotency_key):
         why = "the idempotency key is not 1 to 255 letters, digits, dashes and underscores"
     if why is not None:
-        raise InputError(
-            "cloud-ask-invalid",
-            f"{destination.name} cannot be asked: {why}",
-            hint="make the payload with CloudPayload.of for this destination, and give the other "
-            "arguments within what is allowed",
-        )
+        raise _ask_invalid(destination, why)
+
+
+def _ask_invalid(destination: Destination, why: str) -> InputError:
+    return InputError(
+        "cloud-ask-invalid",
+        f"{destination.name} cannot be asked: {why}",
+        hint="make the payload with CloudPayload.of for this destination, and give the other "
+        "arguments within what is allowed",
+    )
 
 
 def _timings(ask: Ask) -> CloudTimings:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -29,6 +29,7 @@ from edgewise.route.offline.operation import (
     RETRYABLE,
     Draft,
     Entry,
+    Operation,
     State,
 )
 from edgewise.route.offline.rows import (
@@ -191,6 +192,33 @@ class OfflineQueue:
             return connection.execute(
                 "UPDATE queue_operations SET not_before_s = 0 "
                 "WHERE state = 'queued' AND hold = 'link' AND not_before_s > 0"
+            ).rowcount
+
+    def wake_agreed(self, agreed: Callable[[Operation], bool]) -> int:
+        """Let what waits for a consent that stands by now be tried now. Return how many.
+
+        Args:
+            agreed: Says whether consent for an operation stands.
+
+        Raises:
+            ResourceError, IntegrityError: see :class:`StateDatabase`.
+        """
+        with self.database.reading() as connection:
+            now = self.clock.look(connection)
+            rows = rows_where(
+                connection,
+                "o.state = 'queued' AND o.hold = 'consent' AND o.not_before_s > ?",
+                (now.time_s,),
+            )
+        due = [row["seq"] for row in rows if agreed(entry_of(row).operation)]
+        if not due:
+            return 0
+        with self.database.writing() as connection:
+            marks = ", ".join("?" * len(due))
+            return connection.execute(
+                "UPDATE queue_operations SET not_before_s = 0 "  # noqa: S608 - marks only
+                f"WHERE state = 'queued' AND hold = 'consent' AND seq IN ({marks})",
+                due,
             ).rowcount
 
     def tidy(self) -> None:
