@@ -101,15 +101,13 @@ def _deadline(request: Request, evidence: RouteEvidence, task: TaskRule | None) 
     known = [limit for limit in limits if limit is not None]
     if not known:
         return idle("deadline", "there is no deadline")
-    if evidence.expected_s is None:
-        return idle("deadline", "how long an answer takes here is not known; it cannot be checked")
-    return rule(
-        "deadline",
-        evidence.expected_s <= min(known),
-        f"an answer is expected within {min(known):g} seconds",
-        f"an answer is expected to take {evidence.expected_s:g} seconds, and there are "
-        f"{min(known):g}",
-    )
+    expected = evidence.expected_s
+    if isinstance(expected, Unknown):
+        why = f"how long an answer takes here is not known ({expected.reason})"
+        return idle("deadline", f"{why}; it cannot be checked")
+    told = f"an answer is expected to take {expected.number:.3g} seconds, and there are "
+    told += f"{min(known):g} ({expected.source})"
+    return rule("deadline", expected.number <= min(known), told, told)
 
 
 def _memory(state: DeviceState, policy: Policy, evidence: RouteEvidence) -> RuleResult:

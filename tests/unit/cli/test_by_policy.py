@@ -113,7 +113,7 @@ def test_a_turn_that_lacks_consent_asks_for_it_and_sends_nothing(
 def test_a_chat_by_a_policy_takes_no_other_bundle(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert world.policy
+    assert world.policy.tasks == (WAITS,)
     assert _run(["chat", "--fingerprint", "abc"]) == 2
     assert "request-contradiction" in capsys.readouterr().err
 
@@ -163,7 +163,7 @@ def test_contacts_that_cannot_be_read_stop_all_that_may_send(
     lies: str,
 ) -> None:
     agree(world)
-    more = ("--contacts", str(tmp_path / "none.txt"))
+    more: tuple[str, ...] = ("--contacts", str(tmp_path / "none.txt"))
     if lies == "in the home":
         (world.context.home.root / "contacts.txt").write_bytes(b"\xff")
         more = ()

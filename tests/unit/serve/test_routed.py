@@ -338,7 +338,7 @@ def classified(request: Request) -> ClassifiedTask:
 def test_a_task_that_is_left_open_is_found_out_here(
     tmp_path: Path, authority: Authority, text: str, route: str
 ) -> None:
-    policy = {"tasks": TASKS, "classifier": TRUSTED, "classify": classified}
+    policy: dict[str, Any] = {"tasks": TASKS, "classifier": TRUSTED, "classify": classified}
     with routed(tmp_path / "home", authority, able=True, **policy) as place:
         asked = Request(
             messages=(Message(role="user", content="letters"),), data_class="personal", task="auto"
