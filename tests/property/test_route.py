@@ -11,6 +11,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.core.values import UNKNOWN, ledger, size
+from tests.unit.route.states import seconds
 
 from edgewise.core.outcome import Route, RouteDecision
 from edgewise.core.quantity import Unknown
@@ -170,7 +171,7 @@ class Generator:
             kinds=self.one((), ("quality",)),
             context_length=self.one(None, 100),
             prompt_tokens=self.one(None, 90, 99),
-            expected_s=self.one(None, 1.0, 2.5),
+            expected_s=self.one(UNKNOWN, seconds(1.0), seconds(2.5)),
             unsupported=self.one((), (), ("it has no tools",)),
             doubt=self.one(None, doubt),
             classified=self.classified(),

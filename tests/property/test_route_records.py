@@ -10,7 +10,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.property.test_route import OWN, PLACES, Generator
-from tests.unit.core.values import size
+from tests.unit.core.values import UNKNOWN, size
+from tests.unit.route.states import seconds
 
 from edgewise.core.outcome import Route
 from edgewise.core.request import DataClass, Message, Request, Sampling
@@ -78,7 +79,8 @@ class Wide(Generator):
         return good if self.yes() else super().state()
 
     def evidence(self) -> RouteEvidence:
-        expected = self.one(*[None] * 9, 0.0, 1.0, 2.0, 2.5, 3.0, 3.5, float("inf"), float("nan"))
+        times = (0.0, 1.0, 2.0, 2.5, 3.0, 3.5, 1e308)
+        expected = self.one(*[UNKNOWN] * 9, *map(seconds, times))
         found = msgspec.structs.replace(super().evidence(), expected_s=expected)
         if self.yes(0.4):
             return found

@@ -7,6 +7,7 @@ from enum import StrEnum
 import msgspec
 
 from edgewise.core.ledger import MemoryLedger
+from edgewise.core.quantity import Quantity, Unknown
 
 __all__ = [
     "ClassifiedTask",
@@ -100,8 +101,8 @@ class RouteEvidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         kinds: Kinds of evidence that stand for the deployment.
         context_length: Tokens it holds; ``None`` when that is not known.
         prompt_tokens: Tokens of the prompt; ``None`` before they are counted.
-        expected_s: How long a local answer is expected to take, seconds; ``None`` when nobody
-            measured it.
+        expected_s: How long a local answer is expected to take, seconds: estimated from what was
+            measured of this deployment on this device, or unknown and why.
         unsupported: What the request needs and the local runtime does not have, in words.
         doubt: What its signals say.
         classified: What a classifier says of the task; ``None`` where none was asked.
@@ -119,7 +120,7 @@ class RouteEvidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     kinds: tuple[str, ...] = ()
     context_length: int | None = None
     prompt_tokens: int | None = None
-    expected_s: float | None = None
+    expected_s: Quantity = Unknown(reason="nobody estimated it")
     unsupported: tuple[str, ...] = ()
     doubt: Doubt | None = None
     classified: ClassifiedTask | None = None

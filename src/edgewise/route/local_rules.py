@@ -102,15 +102,16 @@ def _deadline(request: Request, evidence: RouteEvidence, task: TaskRule | None) 
     known = [limit for limit in limits if limit is not None]
     if not known:
         return idle("deadline", "there is no deadline")
-    if evidence.expected_s is None:
-        told = f"how long an answer takes here is not known, so {min(known):g} s cannot be checked"
-        return idle("deadline", told)
+    expected = evidence.expected_s
+    if isinstance(expected, Unknown):
+        why = f"how long an answer takes here is not known ({expected.reason})"
+        return idle("deadline", f"{why}, so {min(known):g} s cannot be checked")
     return rule(
         "deadline",
-        evidence.expected_s <= min(known),
-        f"an answer is expected within {min(known):g} seconds",
-        f"an answer is expected to take {evidence.expected_s:g} seconds, and there are "
-        f"{min(known):g}",
+        expected.number <= min(known),
+        f"an answer is expected within {min(known):g} seconds ({expected.source})",
+        f"an answer is expected to take {expected.number:.3g} seconds, and there are "
+        f"{min(known):g} ({expected.source})",
     )
 
 

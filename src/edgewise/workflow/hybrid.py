@@ -45,6 +45,7 @@ from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
 from edgewise.workflow.judging import Judge
 from edgewise.workflow.opening import open_session
+from edgewise.workflow.pace import Pace
 from edgewise.workflow.routing import EvidenceReader, noting, open_router
 
 if TYPE_CHECKING:
@@ -158,6 +159,7 @@ class Hybrid:
         self._link = link
         self._read_state = state or (lambda: read_state(context.home.root))
         self._known = EvidenceReader(context, bundle, router.loaded)
+        self._pace = Pace(context, bundle)
         self.judged = Judge(context, bundle, router.policy)
 
     @property
@@ -296,7 +298,10 @@ class Hybrid:
         self, request: Request, after: Completed | Escalation | None = None
     ) -> RouteEvidence:
         resident = self._session is not None and self._session.resident
-        found = self.router.classified(request, self._known(resident=resident))
+        known = msgspec.structs.replace(
+            self._known(resident=resident), expected_s=self._pace(request)
+        )
+        found = self.router.classified(request, known)
         doubted = after.escalation if isinstance(after, Completed) else after
         if doubted is None:
             return found

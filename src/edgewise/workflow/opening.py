@@ -18,6 +18,7 @@ from edgewise.run.messages import PrefixSettings
 from edgewise.run.model_process import ModelProcess
 from edgewise.run.session import Session
 from edgewise.workflow.context import Context
+from edgewise.workflow.pace import Pace
 from edgewise.workflow.routing import EvidenceReader, noting
 
 __all__ = ["open_session", "open_sessions"]
@@ -94,6 +95,7 @@ def _sessions(
     artifact = context.bundles.artifact(bundle)
     located = None if prefixes is None else _located(context, bundle, prefixes)
     known = EvidenceReader(context, bundle, policy.loaded) if isinstance(policy, Router) else None
+    pace = Pace(context, bundle)
     process = ModelProcess(bundle, artifact, located, on_event=on_event)
     recorder = None
     if not isinstance(policy, Router):
@@ -110,7 +112,7 @@ def _sessions(
         if isinstance(policy, Router):
             kinds = () if known is None else known(resident=resident).kinds
             drawn = recorded(request) and policy.drawn(request)
-            known_now = msgspec.structs.replace(evidence, kinds=kinds)
+            known_now = msgspec.structs.replace(evidence, kinds=kinds, expected_s=pace(request))
             return policy.decide_lazily(request, state, known_now, record=drawn)
         decision = decide(request, request.data_class, state, policy, evidence)
         if recorder is not None and recorded(request) and recorder.drawn(request.data_class):

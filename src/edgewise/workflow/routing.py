@@ -24,6 +24,7 @@ from edgewise.route.records import Recorder
 from edgewise.route.service import Router
 from edgewise.workflow.assuming import Assumed
 from edgewise.workflow.context import Context, Step
+from edgewise.workflow.pace import Pace
 from edgewise.workflow.policies import load_policy
 
 __all__ = [
@@ -223,7 +224,10 @@ def explain_route(
     read = read_state(context.home.root)
     state = assume.state(msgspec.structs.replace(read, link=assume.link or read_link()))
     router = _router(context, loaded)
-    known = assume.evidence(route_evidence(context, bundle, loaded))
+    known = msgspec.structs.replace(
+        route_evidence(context, bundle, loaded), expected_s=Pace(context, bundle)(request)
+    )
+    known = assume.evidence(known)
     evidence = router.known(request, known)
     decision = decide(request, request.data_class, state, loaded.policy, evidence)
     task = loaded.policy.by_task.get(decision.task)

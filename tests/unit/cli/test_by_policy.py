@@ -113,7 +113,7 @@ def test_a_turn_that_lacks_consent_asks_for_it_and_sends_nothing(
 def test_a_chat_by_a_policy_takes_no_other_bundle(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert world.context.home.root.is_dir()
+    assert world.policy.tasks == (WAITS,)
     assert _run(["chat", "--fingerprint", "abc"]) == 2
     assert "request-contradiction" in capsys.readouterr().err
 

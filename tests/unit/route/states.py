@@ -9,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 from tests.unit.core.values import ledger, size
 
+from edgewise.core.quantity import Estimated
 from edgewise.core.request import DataClass, Message, Request
 from edgewise.core.state import DeviceState, LinkState, ThermalState
 from edgewise.route.destinations import Basis, Destination
@@ -137,6 +138,11 @@ DEVICE = {
 }
 
 
+def seconds(value: float) -> Estimated:
+    """Return how long an answer is expected to take."""
+    return Estimated(value=value, source="a test")
+
+
 def evidence(state: Abstract) -> RouteEvidence:
     """Return what is known in an abstract state."""
     local, obstacle = state.local, state.obstacle
@@ -152,7 +158,7 @@ def evidence(state: Abstract) -> RouteEvidence:
         memory=None if local == "no-memory" else ledger(),
         context_length=100,
         prompt_tokens=80 if local == "too-long" else 20,
-        expected_s=11.0 if local == "slow" else 1.0,
+        expected_s=seconds(11.0 if local == "slow" else 1.0),
         unsupported=("it has no tools",) if local == "unsupported" else (),
         doubt=None if state.doubt == "none" else doubt,
         trust=PolicyTrust.UNSIGNED if obstacle == "unsigned" else PolicyTrust.SIGNED,

@@ -17,7 +17,7 @@ import msgspec
 
 from edgewise.core.canonical import digest_of
 from edgewise.core.outcome import Route, RouteDecision
-from edgewise.core.quantity import Unknown
+from edgewise.core.quantity import Quantity, Unknown
 from edgewise.core.request import DataClass, Request
 from edgewise.core.state import (
     DeviceState,
@@ -248,7 +248,7 @@ def record_of(
     deadline_s = None if task is None else task.deadline_s
     length = () if private else spans.CHARACTERS
     wait = () if private else spans.EXPECTED_S
-    expected, tokens = evidence.expected_s, request.max_tokens
+    expected, tokens = _number(evidence.expected_s), request.max_tokens
     return RouteRecord(
         day=day,
         policy=policy.version,
@@ -285,6 +285,10 @@ def record_of(
         ),
         only=only,
     )
+
+
+def _number(quantity: Quantity) -> float | None:
+    return None if isinstance(quantity, Unknown) else quantity.number
 
 
 def _deadline(request: Request, expected_s: float | None) -> DeadlineKept:

@@ -256,7 +256,7 @@ class Replayer:
             kinds=record.kinds,
             context_length=None if record.context is ContextKept.UNKNOWN else 2**40,
             prompt_tokens=2**41 if record.context is ContextKept.TOO_LONG else 0,
-            expected_s=_real(way["expected_s"]),
+            expected_s=_expected(_real(way["expected_s"])),
             unsupported=() if record.able else ("recorded",),
             doubt=None
             if doubt is DoubtKept.NONE
@@ -293,6 +293,12 @@ def _available(memory: MemoryKept) -> Quantity:
     if memory is MemoryKept.UNREAD:
         return Unknown(reason="not read")
     return Estimated(value=0 if memory is MemoryKept.SHORT else 2**40, source="a record")
+
+
+def _expected(seconds: float | None) -> Quantity:
+    if seconds is None:
+        return Unknown(reason="not recorded")
+    return Estimated(value=seconds, source="a record")
 
 
 def _points(found: Span | None, limit: Number | None) -> tuple[Hashable, ...]:

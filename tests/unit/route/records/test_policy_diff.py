@@ -21,6 +21,7 @@ from tests.unit.route.records.recorded import (
 )
 
 from edgewise.core.outcome import Route
+from edgewise.core.quantity import Estimated
 from edgewise.core.request import DataClass, Message, Request
 from edgewise.core.state import DeviceState, LinkState, ThermalState
 from edgewise.errors import InputError
@@ -40,6 +41,7 @@ from edgewise.route.records.record import DoubtKept
 from edgewise.route.records.spans import Span
 
 POLICY = whole()
+SEVEN = Estimated(value=7.5, source="a test")
 AGREED = (ConsentFact(destination="acme", verdict=ConsentVerdict.GRANTED),)
 
 
@@ -232,7 +234,7 @@ def test_two_texts_of_about_one_length_leave_the_same_record() -> None:
 
 def test_of_what_never_leaves_the_length_is_not_kept() -> None:
     doubt = Doubt(unsure=True, calibrated=True, reason="a score")
-    known = msgspec.structs.replace(HERE_KNOWN, doubt=doubt, expected_s=7.5)
+    known = msgspec.structs.replace(HERE_KNOWN, doubt=doubt, expected_s=SEVEN)
     texts = [
         Request(messages=(Message(role="user", content="x" * n),), task="chat") for n in (3, 9000)
     ]
