@@ -106,12 +106,12 @@ def _deadline(request: Request, evidence: RouteEvidence, task: TaskRule | None) 
     if isinstance(expected, Unknown):
         why = f"how long an answer takes here is not known ({expected.reason})"
         return idle("deadline", f"{why}, so {min(known):g} s cannot be checked")
+    told = f"an answer is expected to take {expected.number:.3g} seconds"
     return rule(
         "deadline",
         expected.number <= min(known),
-        f"an answer is expected within {min(known):g} seconds ({expected.source})",
-        f"an answer is expected to take {expected.number:.3g} seconds, and there are "
-        f"{min(known):g} ({expected.source})",
+        f"{told} of {min(known):g} allowed ({expected.source})",
+        f"{told}, and there are {min(known):g} ({expected.source})",
     )
 
 
