@@ -104,7 +104,7 @@ def grant(
     declared = _policy(policy)
     given = _ledger().grant(
         wanted,
-        require_asked(declared, wanted).terms,
+        require_asked(declared, wanted),
         origin=Origin.CLI,
         once=not standing,
         expires_at=ends,

@@ -12,7 +12,7 @@ from edgewise.route.cloud_rules import scope_of
 from edgewise.route.consent import ConsentScope, EntryState, LedgerEntry
 from edgewise.route.consent.scopes import require_consentable
 from edgewise.route.consent.terms import NOT_KEPT
-from edgewise.route.destinations import Destination
+from edgewise.route.destinations import Terms
 from edgewise.route.policy import CloudUse, Policy
 
 __all__ = ["Coverage", "coverage", "require_asked"]
@@ -39,13 +39,13 @@ def coverage(policy: Policy, entry: LedgerEntry) -> Coverage:
     reasons = list(_unasked(policy, entry.scope))
     place = policy.places.get(entry.scope.destination)
     if place is not None:
-        reasons = [entry.terms.differences(place.terms), *reasons]
+        reasons = [entry.terms.differences(policy.terms(place.name)), *reasons]
     told = "; ".join(filter(None, reasons))
     return Coverage(covers=not told, reason=told)
 
 
-def require_asked(policy: Policy, scope: ConsentScope) -> Destination:
-    """Return the destination of a scope that some request under a policy asks consent for.
+def require_asked(policy: Policy, scope: ConsentScope) -> Terms:
+    """Return the terms of a scope that some request under a policy asks consent for.
 
     Raises:
         InputError: no consent opens it (``consent-local-only``), or no request under the policy
@@ -62,7 +62,7 @@ def require_asked(policy: Policy, scope: ConsentScope) -> Destination:
             hint="name all four parts as the policy does, and the policy with --policy where it is "
             "not the home's; `edgewise route --explain` says which consent a request needs",
         )
-    return policy.places[scope.destination]
+    return policy.terms(scope.destination)
 
 
 def _unasked(policy: Policy, scope: ConsentScope) -> Iterator[str]:

@@ -52,9 +52,10 @@ class Price(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a user is told of a destination and agrees to: who, where, what for and how long.
+    """What a user is told of a destination and agrees to: who, where, what, what for and how long.
 
-    Timeouts, prices and the name of a key are no part of it. See :class:`Destination`.
+    ``fields`` are those of a request that the policy lets leave for it. Timeouts, prices and the
+    name of a key are no part of it. See :class:`Destination`.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     region: str
     retention_days: int | None
     basis: Basis
+    fields: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -88,10 +90,13 @@ _LABELS = {
     "region": "the region",
     "retention_days": "the days it is kept",
     "basis": "the basis",
+    "fields": "what may be sent",
 }
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(value) or "nothing"
     return "undeclared" if value is None or value == "" else repr(value)
 
 
@@ -173,10 +178,18 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
         if "@" in parts.netloc:
             raise _invalid(who, "credentials of a proxy do not belong in a policy; set HTTPS_PROXY")
 
-    @property
-    def terms(self) -> Terms:
-        """Return what a user agrees to."""
-        return Terms(**{name: getattr(self, name) for name in Terms.__struct_fields__})
+    def terms(self, fields: tuple[str, ...]) -> Terms:
+        """Return what a user agrees to, where these fields of a request leave for it."""
+        return Terms(
+            name=self.name,
+            url=self.url,
+            model=self.model,
+            purpose=self.purpose,
+            region=self.region,
+            retention_days=self.retention_days,
+            basis=self.basis,
+            fields=tuple(sorted(fields)),
+        )
 
     @property
     def scheme(self) -> str:

@@ -148,6 +148,7 @@ def question_for(
             purpose=needed.purpose,
         ),
         outgoing.destination,
+        fields=policy.terms(needed.destination).fields,
         reasons=tuple(reason for reason in decision.reasons if reason not in missing),
         benefit=f"an answer by {outgoing.destination.model}",
         sent=tuple(

@@ -21,7 +21,7 @@ from edgewise.core.request import DataClass
 from edgewise.core.state import LinkState, ThermalState
 from edgewise.errors import InputError
 from edgewise.route.consent.scopes import ConsentScope
-from edgewise.route.destinations import Destination
+from edgewise.route.destinations import Destination, Terms
 
 __all__ = [
     "AUTO",
@@ -386,6 +386,11 @@ class Policy(
             if rule.destination in {ANY, destination}:
                 return rule
         return None
+
+    def terms(self, destination: str) -> Terms:
+        """Return what a user agrees to who lets data go to a destination of this policy."""
+        rule = self.minimises(destination)
+        return self.places[destination].terms(() if rule is None else rule.fields)
 
 
 _STRICTEST = ConsentRule()

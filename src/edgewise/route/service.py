@@ -186,7 +186,7 @@ class Router:
         used = ""
         if decision.consent is not None:
             try:
-                used = self._ledger.consume(_scope(decision.consent), place.terms)
+                used = self._ledger.consume(_scope(decision.consent), self.policy.terms(place.name))
             except EdgewiseError as error:
                 return Permitted(decision=self._late(request, state, known, decision, error))
         return Permitted(decision=decision, permit=self._office.mint(place, payload, consent=used))
@@ -226,9 +226,9 @@ class Router:
     def agreed(self, scope: ConsentScope) -> bool:
         """Return whether a consent stands for a destination as the policy declares it."""
         place = self.policy.places.get(scope.destination)
-        return place is not None and self._ledger.state(scope, place.terms).verdict is (
-            Standing.GRANTED
-        )
+        return place is not None and self._ledger.state(
+            scope, self.policy.terms(place.name)
+        ).verdict is (Standing.GRANTED)
 
     def classified(self, request: Request, evidence: RouteEvidence) -> RouteEvidence:
         """Return the evidence with what the classifier says of a task that is open.
@@ -292,7 +292,7 @@ class Router:
             needed = scope_of(self.policy, request.data_class, place)
             if needed is None or not needed.purpose:
                 continue
-            found[name] = self._ledger.state(_scope(needed), place.terms)
+            found[name] = self._ledger.state(_scope(needed), self.policy.terms(name))
         return found
 
 

@@ -89,6 +89,7 @@ def ask_page(question: Question) -> str:
             ("Kind of data", [_name(prompt.scope.data_class)]),
             ("Replaced first", [_replaced(prompt)]),
             ("Stays here", [_name(n) for n in prompt.withheld] or ["everything else"]),
+            ("With a date", [f"{_name(n)} of later requests as well" for n in prompt.later]),
         ),
         _caveats(prompt.caveats),
         "<h2>Where it would go</h2>",

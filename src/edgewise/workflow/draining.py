@@ -177,7 +177,7 @@ def enqueue_request(
         apply_to=None if apply_to is None else str(apply_to),
         prompt_version=prompt_version,
         schema_version=schema_version,
-        destination_sha256=place.terms.digest,
+        destination_sha256=place.terms(()).digest,
     )
     return open_queue(context, policy).enqueue(draft)
 

@@ -48,7 +48,7 @@ def changed(policy: Policy, operation: Operation, payload: CloudPayload) -> str 
     if against:
         return against[0].words
     place = policy.places[name]
-    if operation.destination_sha256 != place.terms.digest:
+    if operation.destination_sha256 != place.terms(()).digest:
         return (
             f"{name} is declared otherwise now than when it was queued (address, model, purpose, "
             "region, retention or basis); what was meant for the one is not sent to the other"

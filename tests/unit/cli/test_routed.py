@@ -36,6 +36,7 @@ def question(until: dt.datetime | None = None) -> ConsentPrompt:
     return consent_prompt(
         scope,
         place,
+        fields=("messages",),
         reasons=("it is long",),
         benefit="help",
         sent=sent,

@@ -65,7 +65,7 @@ def test_a_consent_that_was_used_is_not_said_to_be_absent(policy: Policy, tmp_pa
         destination="acme",
         purpose=policy.places["acme"].purpose,
     )
-    terms = policy.places["acme"].terms
+    terms = policy.terms("acme")
     consents.grant(scope, terms, origin=Origin.CLI)
     consents.consume(scope, terms)
     router = Router(

@@ -340,6 +340,7 @@ def test_what_others_wrote_cannot_act_on_the_page() -> None:
             region=nasty,
             price=Price(currency="EUR", input_per_million=1, output_per_million=2, daily_limit=5),
         ),
+        fields=(nasty,),
         reasons=(nasty,),
         benefit=nasty,
         sent=(SentField(name=nasty, characters=1234),),

@@ -17,6 +17,7 @@ def prompt(purpose: str = "help") -> ConsentPrompt:
     return consent_prompt(
         ConsentScope(feature="f", data_class="personal", destination="far", purpose=purpose),
         Destination(name="far", url="https://far.example/v1", model="m", basis=Basis.CONSENT),
+        fields=("messages",),
         reasons=("too long",),
         benefit="an answer",
         sent=(SentField(name="messages", characters=3),),

@@ -163,7 +163,7 @@ class World:
         until = dt.datetime.now(dt.UTC) + dt.timedelta(days=2)
         self.ledger.grant(
             self.scope(data_class),
-            self.place.terms,
+            self.policy.terms(self.place.name),
             origin=Origin.API,
             once=uses == 1,
             expires_at=None if uses == 1 else until,

@@ -322,15 +322,15 @@ def test_another_destination_is_neither_used_nor_its_consent(
         world.policy, tasks=(task,), destinations=(near, world.place)
     )
     other = world.scope(destination="near")
-    world.ledger.grant(other, near.terms, origin=Origin.API)
+    world.ledger.grant(other, world.policy.terms("near"), origin=Origin.API)
     world.drain()
     assert (world.state(name), world.entry(name).hold) == (State.QUEUED, "consent")
-    assert world.ledger.state(other, near.terms).verdict == "granted"
+    assert world.ledger.state(other, world.policy.terms("near")).verdict == "granted"
     world.agree()
     world.later(400)
     world.drain()
     assert world.state(name) is State.ANSWERED
-    assert world.ledger.state(other, near.terms).verdict == "granted"
+    assert world.ledger.state(other, world.policy.terms("near")).verdict == "granted"
 
 
 def test_a_decline_waits_or_ends_as_the_settings_say(world: World, server: RawServer) -> None:

@@ -74,7 +74,10 @@ class Replacement(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 class Recipient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who would get it, as the policy declares: see :class:`~edgewise.route.destinations`."""
+    """Who would get it, as the policy declares: see :class:`~edgewise.route.destinations`.
+
+    ``fields`` are all that the policy lets leave for it, whether this request has them or not.
+    """
 
     name: str
     url: str
@@ -84,6 +87,7 @@ class Recipient(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     region: str
     retention_days: int | None
     basis: Basis
+    fields: tuple[str, ...]
     price: Price | None = None
 
     @property
@@ -132,8 +136,18 @@ class ConsentPrompt(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
             raise _invalid("its choices lack a no, or hold one twice")
         if (Choice.UNTIL in self.choices) is not (self.until_at_most is not None):
             raise _invalid("consent until a date and the latest date go together")
+        if not {one.name for one in self.sent} <= set(self.recipient.fields):
+            raise _invalid("a field is sent that its recipient's terms do not name")
         if self.until_at_most is not None and self.until_at_most.tzinfo is None:
             raise _invalid("the latest date has no time zone")
+
+    @property
+    def later(self) -> tuple[str, ...]:
+        """Return the fields that a standing yes lets leave besides, once a request has them."""
+        if Choice.UNTIL not in self.choices:
+            return ()
+        sent = {one.name for one in self.sent}
+        return tuple(name for name in self.recipient.fields if name not in sent)
 
     @property
     def id(self) -> str:
@@ -145,6 +159,7 @@ def consent_prompt(
     scope: ConsentScope,
     destination: Destination,
     *,
+    fields: tuple[str, ...],
     reasons: tuple[str, ...],
     benefit: str,
     sent: tuple[SentField, ...],
@@ -158,6 +173,7 @@ def consent_prompt(
     Args:
         scope: What a yes is recorded for.
         destination: Where it would go.
+        fields: What the policy lets leave for it, of any request.
         reasons: Why this device does not answer.
         benefit: What the user gets by it.
         sent: The fields that would be sent, as they are after minimisation.
@@ -185,6 +201,7 @@ def consent_prompt(
             region=destination.region,
             retention_days=destination.retention_days,
             basis=destination.basis,
+            fields=tuple(sorted(fields)),
             price=destination.price,
         ),
         sent=sent,
@@ -281,6 +298,7 @@ def _parts(prompt: ConsentPrompt, *, details: bool) -> Iterator[tuple[str, list[
     yield "Kept for", [_retention(to.retention_days)]
     yield "Basis", [str(to.basis)]
     yield "Price", [] if to.price is None else [_price(to.price)]
+    yield "With until", [f"{plain(n)} as well, where a later request has it" for n in prompt.later]
     yield "You may say", [_choice(choice, prompt) for choice in prompt.choices]
 
 

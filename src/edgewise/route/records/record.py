@@ -215,7 +215,7 @@ def never_leaves(policy: Policy, data_class: str) -> bool:
 
 def terms_of(policy: Policy, destination: str) -> str:
     """Return a digest of what a consent for a destination is given for, beside the data class."""
-    terms = policy.places[destination].terms
+    terms = policy.terms(destination)
     return digest_of({"feature": policy.feature, "terms": terms})[:16]
 
 

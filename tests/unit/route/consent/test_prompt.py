@@ -46,6 +46,7 @@ def prompt(destination: Destination = DESTINATION, **changes: Any) -> ConsentPro
         changes.pop("scope", SCOPE),
         destination,
         **{
+            "fields": ("letter", "tone"),
             "reasons": ("the letter is longer than this device's context",),
             "benefit": "an answer to the whole letter",
             "sent": (
@@ -128,6 +129,7 @@ def test_the_value_goes_through_json() -> None:
         "region": "EU",
         "retention_days": 30,
         "basis": "consent",
+        "fields": ["letter", "tone"],
         "price": {
             "currency": "EUR",
             "input_per_million": 0.5,
@@ -252,12 +254,12 @@ LABELS = [line.split("  ")[0] for line in SHOWN.splitlines()[2:] if not line.sta
 LABELS[-1] = "You may say"
 
 
-def require_whole(text: str, width: int) -> None:
+def require_whole(text: str, width: int, more: tuple[str, ...] = ()) -> None:
     """Require the labels, each once and in order, on lines that hold nothing unseen."""
     first, blank, *lines = text.rstrip("\n").split("\n")
     assert (first, blank) == ("This request would leave this device. Do you agree?", "")
     labels = [line[:12].strip() for line in lines if not line.startswith(" ")]
-    assert labels == LABELS
+    assert labels == [*LABELS[:-1], *more, LABELS[-1]]
     assert max(map(len, lines)) <= width
     for line in lines:
         assert not re.match(r" {1,11}\S", line), line
@@ -291,13 +293,14 @@ def hostile_everywhere(words: str, *, width: int) -> None:
             scope=scope,
             reasons=(words, words),
             benefit=words,
+            fields=(words, f"{words}2"),
             sent=(SentField(name=words, characters=1),),
             withheld=(words,),
             caveats=(words,),
         ),
         width=width,
     )
-    require_whole(shown, width)
+    require_whole(shown, width, more=("With until",))
 
 
 @pytest.mark.parametrize(
@@ -339,3 +342,19 @@ def test_caveats_are_counted_where_they_are_not_shown() -> None:
     ):
         assert '"the second"' in text
         assert "`details`" not in text
+
+
+def test_a_standing_yes_says_what_else_it_lets_leave() -> None:
+    asked = prompt(fields=("tone", "structure", "letter"))
+    assert asked.later == ("structure",)
+    assert asked.recipient.terms.fields == ("letter", "structure", "tone")
+    assert "With until  structure as well, where a later request has it" in render(asked)
+    once = prompt(fields=("tone", "structure", "letter"), until_at_most=None)
+    assert once.later == ()
+    assert "structure" not in render(once)
+
+
+def test_what_is_sent_is_within_the_terms() -> None:
+    with pytest.raises(InputError) as caught:
+        prompt(fields=("letter",))
+    assert caught.value.code == "consent-prompt-invalid"

@@ -89,8 +89,19 @@ def test_a_no_is_a_no_whatever_is_declared(tmp_path: Path) -> None:
 def test_what_is_no_part_of_the_terms_may_change() -> None:
     place = Destination(name="acme", url="https://a.example/v1", model="m", basis=Basis.CONSENT)
     other = msgspec.structs.replace(place, timeout_s=1.0, secret="key", retries=0)
-    assert place.terms == other.terms
-    assert place.terms.differences(other.terms) == ""
+    assert place.terms(("messages", "tools")) == other.terms(("tools", "messages"))
+    assert place.terms(()).differences(other.terms(())) == ""
+
+
+def test_more_that_may_be_sent_is_another_consent(tmp_path: Path) -> None:
+    consents = ledger(tmp_path)
+    agreed = terms_of(fields=("messages",))
+    consents.grant(SCOPE, agreed, origin=CLI)
+    wider = terms_of(fields=("messages", "tools"))
+    found = consents.state(SCOPE, wider)
+    assert found.verdict == "changed"
+    assert "what may be sent was messages, is messages, tools" in found.reason
+    assert consents.state(SCOPE, agreed).verdict == "granted"
 
 
 def test_the_terms_are_the_destinations_that_the_scope_names(tmp_path: Path) -> None:
