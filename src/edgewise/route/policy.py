@@ -10,7 +10,7 @@ import datetime as dt
 import functools
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
@@ -22,6 +22,14 @@ from edgewise.core.state import LinkState, ThermalState
 from edgewise.errors import InputError
 from edgewise.route.consent.scopes import ConsentScope
 from edgewise.route.destinations import Destination, Terms
+from edgewise.route.policy_flaws import (
+    ANY,
+    date_of,
+    invalid,
+    numbers,
+    require_unique,
+    undefined,
+)
 
 __all__ = [
     "AUTO",
@@ -42,7 +50,6 @@ __all__ = [
 ]
 
 SCHEMA_VERSION = 2
-ANY = "*"
 # What a request says as its task where a classifier is to find it out.
 AUTO = "auto"
 # What a request says; everything else of it are numbers.
@@ -123,12 +130,12 @@ class ClassifierRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         if not is_digest(self.evidence):
-            raise _invalid("its classifier's evidence is no digest of 64 hex digits")
+            raise invalid("its classifier's evidence is no digest of 64 hex digits")
         for name in ("minimum_accuracy", "minimum_confidence"):
             if not 0 < getattr(self, name) < 1:
-                raise _invalid(f"its classifier's {name} is not between 0 and 1")
+                raise invalid(f"its classifier's {name} is not between 0 and 1")
         if self.max_age_days < 1:
-            raise _invalid("its classifier's max_age_days is below 1")
+            raise invalid("its classifier's max_age_days is below 1")
 
 
 class ConsentRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -214,11 +221,11 @@ class RecordRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise _invalid(f"records.share is {self.share:g}; it is more than 0 and at most 1")
+            raise invalid(f"records.share is {self.share:g}; it is more than 0 and at most 1")
         if not 1 <= self.keep <= _RECORDS_MAX:
-            raise _invalid(f"records.keep is {self.keep}; it is 1 to {_RECORDS_MAX}")
+            raise invalid(f"records.keep is {self.keep}; it is 1 to {_RECORDS_MAX}")
         if not 1 <= self.days <= _RECORD_DAYS_MAX:
-            raise _invalid(f"records.days is {self.days}; it is 1 to {_RECORD_DAYS_MAX}")
+            raise invalid(f"records.days is {self.days}; it is 1 to {_RECORD_DAYS_MAX}")
 
 
 class Policy(
@@ -264,35 +271,35 @@ class Policy(
 
     def __post_init__(self) -> None:
         if self.schema_version != SCHEMA_VERSION:
-            raise _invalid(f"its schema_version is {self.schema_version}; {SCHEMA_VERSION} is read")
+            raise invalid(f"its schema_version is {self.schema_version}; {SCHEMA_VERSION} is read")
         if not self.name:
-            raise _invalid("it has no name")
+            raise invalid("it has no name")
         _ = (self.issued, self.expires)  # a date that is none is found now
         for rule in self.data_classes:
             if _NAME.fullmatch(rule.name) is None:
-                raise _invalid(f"a data class is called {rule.name!r}; use a-z, 0-9 and hyphens")
+                raise invalid(f"a data class is called {rule.name!r}; use a-z, 0-9 and hyphens")
         for minimised in self.minimise:
             for field in minimised.fields:
                 if field not in FIELDS:
                     all_fields = ", ".join(FIELDS)
-                    raise _invalid(f"it lets a field {field!r} leave; there are {all_fields}")
+                    raise invalid(f"it lets a field {field!r} leave; there are {all_fields}")
         self._require_carried()
         self._require_askable()
         self._require_classifiable()
-        _require_unique("task", (task.name for task in self.tasks))
-        _require_unique("destination", (place.name for place in self.destinations))
-        _require_unique("data class", (*DataClass, *(rule.name for rule in self.data_classes)))
+        require_unique("task", (task.name for task in self.tasks))
+        require_unique("destination", (place.name for place in self.destinations))
+        require_unique("data class", (*DataClass, *(rule.name for rule in self.data_classes)))
         for what, name in self._named():
             known = self.classes if what == "data class" else self.places
             if name != ANY and name not in known:
-                raise _undefined(f"it names the {what}", name, known)
+                raise undefined(f"it names the {what}", name, known)
 
     def _require_carried(self) -> None:
         """Refuse numbers that have no canonical form: what is signed would have no digest."""
         for name in self.__struct_fields__:
-            for where, number in _numbers(name, getattr(self, name)):
+            for where, number in numbers(name, getattr(self, name)):
                 if not (math.isfinite(number) and abs(number) <= NUMBER_MAX):
-                    raise _invalid(f"{where} is {number:g}; it is a number of at most 2^53 - 1")
+                    raise invalid(f"{where} is {number:g}; it is a number of at most 2^53 - 1")
 
     def _require_askable(self) -> None:
         """Refuse what no consent could be given for, before anybody has to be asked."""
@@ -307,7 +314,7 @@ class Policy(
                     purpose=place.purpose,
                 )
             except InputError as error:
-                raise _invalid(error.message) from error
+                raise invalid(error.message) from error
 
     def _require_classifiable(self) -> None:
         found = self.classifier
@@ -315,10 +322,10 @@ class Policy(
             return
         names = {task.name for task in self.tasks}
         if AUTO in names:
-            raise _invalid(f"a task is called {AUTO!r}, which is what a classifier finds out")
+            raise invalid(f"a task is called {AUTO!r}, which is what a classifier finds out")
         for name in (*found.may_leave, *filter(None, (found.otherwise,))):
             if name not in names:
-                raise _undefined("its classifier names the task", name, names)
+                raise undefined("its classifier names the task", name, names)
 
     def _named(self) -> Iterable[tuple[str, str]]:
         for task in self.tasks:
@@ -332,12 +339,12 @@ class Policy(
     @functools.cached_property
     def issued(self) -> dt.datetime | None:
         """Return when it was issued; ``None`` for one that is built in."""
-        return _date(self.issued_at)
+        return date_of(self.issued_at)
 
     @functools.cached_property
     def expires(self) -> dt.datetime | None:
         """Return when it ends; ``None`` for never."""
-        return _date(self.expires_at)
+        return date_of(self.expires_at)
 
     @functools.cached_property
     def digest(self) -> str:
@@ -394,51 +401,6 @@ class Policy(
 
 
 _STRICTEST = ConsentRule()
-
-
-def _numbers(where: str, value: Any) -> Iterator[tuple[str, float]]:
-    """Yield the numbers in a part of a policy, each with its place."""
-    if isinstance(value, (int, float)):
-        yield where, value
-    elif isinstance(value, tuple):
-        for index, one in enumerate(value):
-            yield from _numbers(f"{where}[{index}]", one)
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from _numbers(f"{where}.{name}", getattr(value, name))
-
-
-def _require_unique(what: str, names: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for name in names:
-        if not name or name == ANY:
-            raise _invalid(f"a {what} is called {name!r}")
-        if name in seen:
-            raise _invalid(f"two rules are for the {what} {name!r}")
-        seen.add(name)
-
-
-def _date(text: str) -> dt.datetime | None:
-    if not text:
-        return None
-    try:
-        found = dt.datetime.fromisoformat(text)
-    except ValueError as error:
-        raise _invalid(f"{text!r} is no date like 2026-12-31T00:00:00Z: {error}") from error
-    return found if found.tzinfo is not None else found.replace(tzinfo=dt.UTC)
-
-
-def _invalid(why: str) -> InputError:
-    return InputError(
-        "policy-invalid",
-        f"this policy cannot be used: {why}",
-        hint="mend it and check it with `edgewise policy check FILE`",
-    )
-
-
-def _undefined(what: str, name: str, known: Iterable[str]) -> InputError:
-    defined = ", ".join(sorted(known)) or "none"
-    return _invalid(f"{what} {name!r}, which it does not define; defined: {defined}")
 
 
 DEFAULT_POLICY = Policy(name="local-default-2")

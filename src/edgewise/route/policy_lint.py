@@ -11,8 +11,9 @@ import msgspec
 from edgewise.core.request import DataClass
 from edgewise.route.cloud_rules import scope_of
 from edgewise.route.destinations import Basis
-from edgewise.route.policy import ANY, CloudUse, ConsentRule, MinimiseRule, Policy, TaskRule
+from edgewise.route.policy import CloudUse, ConsentRule, MinimiseRule, Policy, TaskRule
 from edgewise.route.policy_file import Force, force_of
+from edgewise.route.policy_flaws import ANY
 
 __all__ = ["Finding", "Severity", "lint_policy"]
 
