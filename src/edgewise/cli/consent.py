@@ -121,12 +121,16 @@ def grant(
 
 @consent.command()
 @_scope_options(required=True)
+@_policy_option
 @json_option
-def deny(*, as_json: bool, **scope: str) -> int:
-    """Refuse. What was agreed to before ends."""
+def deny(*, policy: Path | None, as_json: bool, **scope: str) -> int:
+    """Refuse what some request under the policy asks for. What was agreed to before ends."""
     from edgewise.route.consent import Origin
+    from edgewise.route.coverage import require_asked
 
-    decision = _ledger().deny(_scope(scope), origin=Origin.CLI)
+    wanted = _scope(scope)
+    require_asked(_policy(policy), wanted)
+    decision = _ledger().deny(wanted, origin=Origin.CLI)
     if as_json:
         print_json({"decision": decision})
     else:

@@ -95,7 +95,7 @@ _LABELS = {
 
 
 def _shown(value: object) -> str:
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return ", ".join(value) or "nothing"
     return "undeclared" if value is None or value == "" else repr(value)
 

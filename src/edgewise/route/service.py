@@ -153,7 +153,7 @@ class Router:
         *,
         destination: str,
         record: bool = False,
-        ready: Callable[[Destination], None] = lambda _place: None,
+        ready: Callable[[Destination], DeviceState | None] = lambda _place: None,
     ) -> Permitted:
         """Decide once more and, where the route is ``cloud``, use up consent and give a permit.
 
@@ -167,6 +167,8 @@ class Router:
                 to no other destination.
             ready: Called with the destination before consent is used up, to find what is missing
                 on this device for asking it. What it raises is raised, and no consent is used up.
+                Somebody may have been asked for a key meanwhile, so it is decided again after it,
+                by the state of the device that it returns.
 
         Returns:
             The decision; without a permit where it is not ``cloud``, or where the consent was
@@ -175,14 +177,19 @@ class Router:
         """
         known = self.known(request, evidence)
         decision = decide(request, request.data_class, state, self.policy, known)
-        if record and self.recorder is not None:
-            self.recorder.keep(request, state, known, decision, only=destination)
+        try:
+            if decision.route is Route.CLOUD and decision.destination == destination:
+                state = ready(self.policy.places[destination]) or state
+                known = self.known(request, evidence)
+                decision = decide(request, request.data_class, state, self.policy, known)
+        finally:
+            if record and self.recorder is not None:
+                self.recorder.keep(request, state, known, decision, only=destination)
         if decision.route is not Route.CLOUD:
             return Permitted(decision=decision)
         if decision.destination != destination:
             return Permitted(decision=_moved(decision, destination))
         place = self.policy.places[decision.destination]
-        ready(place)
         used = ""
         if decision.consent is not None:
             try:

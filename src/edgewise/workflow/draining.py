@@ -8,7 +8,6 @@ late answer gets it back from the same request, made again, or keeps its placeho
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -16,52 +15,44 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edgewise.core.bundle import Bundle
-from edgewise.core.outcome import Route, RouteDecision
+from edgewise.core.outcome import Route
 from edgewise.core.request import DataClass, Request
-from edgewise.core.state import DeviceState, LinkState
+from edgewise.core.state import LinkState
 from edgewise.device import read_state
 from edgewise.device.link import read_link
 from edgewise.errors import EdgewiseError, InputError
-from edgewise.route import RouteEvidence, decide
-from edgewise.route.cloud import CloudClient, Means, Secrets, SpendLedger
+from edgewise.route import decide
+from edgewise.route.cloud import CloudClient, Secrets, SpendLedger
 from edgewise.route.facts import ConsentVerdict
 from edgewise.route.minimise import default_detectors
 from edgewise.route.offline import (
     Compatible,
-    DeclinedSending,
     DocumentVersion,
     Draft,
     Drainer,
     DrainReport,
     DrainSettings,
-    NeedsConsent,
     OfflineQueue,
-    Permitted,
     Queued,
     Reason,
     Refused,
     State,
 )
 from edgewise.route.offline import LinkState as Met
-from edgewise.route.offline import Outgoing as QueuedBytes
-from edgewise.route.outgoing import prepare, unreplaced
+from edgewise.route.outgoing import prepare
 from edgewise.route.policy import Policy
 from edgewise.route.service import Router
 from edgewise.workflow.contacts import read_contacts
 from edgewise.workflow.context import Context
-from edgewise.workflow.documents import changed_since
+from edgewise.workflow.queue_desk import Desk, active_bundle, evidence_for
 from edgewise.workflow.queue_rules import (
     barred,
-    changed,
     denials,
     placeholder_words,
     scope_of,
-    unreplaced_words,
 )
-from edgewise.workflow.queue_sender import Licence, QueueSender
-from edgewise.workflow.queued_payload import payload_of, request_of
-from edgewise.workflow.routing import noting, open_router, route_evidence
+from edgewise.workflow.queue_sender import QueueSender
+from edgewise.workflow.routing import noting, open_router
 
 if TYPE_CHECKING:
     from edgewise.route.minimise import Detector
@@ -237,105 +228,13 @@ def drain_queue(
     sender = QueueSender(client)
     if detectors is None:
         detectors = default_detectors(contacts=read_contacts(context))
-    desk = _Desk(context, router, client, sender.resting, link, detectors)
+    desk = Desk(context, router, client, sender.resting, link, detectors)
     drainer = Drainer(queue, sender, desk.authorise, compatible=compatible, settings=settings)
     try:
         return drainer.drain(limit=limit, stop=lambda: stop() or link() not in links)
     finally:
         if router.recorder is not None:
             router.recorder.flush()
-
-
-class _Desk:
-    """Authorises one attempt after the other."""
-
-    def __init__(
-        self,
-        context: Context,
-        router: Router,
-        client: CloudClient,
-        resting: dict[str, str],
-        link: Callable[[], LinkState],
-        detectors: tuple[Detector, ...],
-    ) -> None:
-        self._context = context
-        self._router = router
-        self._client = client
-        self._resting = resting
-        self._link = link
-        self._detectors = detectors
-        self._bundle = _active(context)
-
-    def authorise(self, outgoing: QueuedBytes) -> Permitted | DeclinedSending | NeedsConsent:
-        """Return the permit for an attempt, or what stands in its way, as it is now."""
-        operation, policy = outgoing.operation, self._router.policy
-        payload = payload_of(outgoing.payload)
-        if payload is None:
-            return DeclinedSending(reason="this version cannot read what was queued", final=True)
-        flaw = changed(policy, operation, payload)
-        if flaw is not None:
-            # One that may not let anything leave is not taken at its word when it ends something:
-            # the home's policy may be missing, or a file that nobody signed be in its place.
-            trusted = self._router.loaded.lets_leave
-            return DeclinedSending(reason=flaw, final=trusted)
-        stale = changed_since(operation)
-        if stale is not None:
-            return DeclinedSending(reason=stale, final=True)
-        if operation.destination in self._resting:
-            return DeclinedSending(reason=self._resting[operation.destination])
-        request = request_of(payload, task=operation.kind, data_class=operation.data_class)
-        kinds = unreplaced(payload, self._detectors)
-        if kinds:
-            # It is not minimised again: it may have been sent as it is, under this key, and nobody
-            # agreed to an answer with further placeholders.
-            return DeclinedSending(reason=unreplaced_words(kinds), final=True)
-        state = msgspec.structs.replace(read_state(self._context.home.root), link=self._link())
-        evidence = _evidence(self._context, self._router, self._bundle, operation.destination,
-                             operation.kind)  # fmt: skip
-        found: list[Means] = []
-        try:
-            given = self._router.permit(
-                request,
-                state,
-                evidence,
-                outgoing.payload,
-                destination=operation.destination,
-                record=self._router.drawn(request),
-                ready=lambda place: found.append(self._client.means(place)),
-            )
-        except EdgewiseError as error:  # this device lacks something; no consent was used up
-            reason = f"{error.code}: {error.message}"
-            self._resting[operation.destination] = reason
-            return DeclinedSending(reason=reason)
-        if given.permit is not None:
-            place = policy.places[operation.destination]
-            licence = Licence(
-                permit=given.permit, destination=place, payload=payload, means=found[0]
-            )
-            return Permitted(licence=licence, deduplicates=place.idempotent)
-        return self._not_permitted(request, state, evidence, given.decision, operation.destination)
-
-    def _not_permitted(
-        self,
-        request: Request,
-        state: DeviceState,
-        evidence: RouteEvidence,
-        decision: RouteDecision,
-        destination: str,
-    ) -> DeclinedSending | NeedsConsent:
-        if decision.route is Route.LOCAL:
-            return DeclinedSending(reason="this device can answer it by itself now; it is not sent")
-
-        def words(told: RouteDecision) -> str:
-            return "; ".join(denials(told, destination))
-
-        if decision.consent is None:
-            # Where somebody else used the consent up in this moment, it can be asked for again.
-            again = self._router.decide(request, state, evidence)
-            decision = again if again.route is Route.DECLINE else decision
-        if decision.consent is not None:
-            return NeedsConsent(reason=words(decision))
-        return DeclinedSending(reason=words(decision))
 
 
 def _unsendable(
@@ -347,7 +246,7 @@ def _unsendable(
     if not links:
         return (Reason(code="route-declined", words="the policy lets nothing leave by any link"),)
     state = msgspec.structs.replace(read_state(context.home.root), link=links[0])
-    evidence = _evidence(context, router, _active(context), destination, request.task)
+    evidence = evidence_for(context, router, active_bundle(context), destination, request.task)
     known = router.known(request, evidence)
     agreed = tuple(
         msgspec.structs.replace(fact, verdict=ConsentVerdict.GRANTED)
@@ -365,29 +264,6 @@ def _unsendable(
         return (Reason(code="answered-here", words="this device can answer it by itself now"),)
     words = denials(decision, destination)
     return tuple(Reason(code="route-declined", words=one) for one in words)
-
-
-def _evidence(
-    context: Context, router: Router, bundle: Bundle | None, destination: str, task: str
-) -> RouteEvidence:
-    """Return what is known, with every other destination than the operation's closed."""
-    policy = router.policy
-    rule, place = policy.by_task.get(task), policy.places[destination]
-    # Evidence can only close a way, and this is how it closes one; nobody is told of it, since
-    # only the reasons of the operation's own destination are shown.
-    closed = {name for name in (rule.destinations if rule else ()) if name != destination}
-    if place.price is not None:
-        spent = SpendLedger(context.home).spent(place, place.price)
-        if spent.stated.number + spent.reserved.number >= place.price.daily_limit:
-            closed.add(destination)
-    known = route_evidence(context, bundle, router.loaded)
-    return msgspec.structs.replace(known, spent=tuple(sorted(closed)))
-
-
-def _active(context: Context) -> Bundle | None:
-    with contextlib.suppress(InputError):  # nothing is active: the router is told
-        return context.bundles.active()
-    return None
 
 
 def _refused(code: str, words: str) -> Refused:

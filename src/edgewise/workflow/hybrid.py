@@ -34,6 +34,7 @@ from edgewise.errors import EdgewiseError, InputError
 from edgewise.route.cloud import CancelToken, CloudClient, Secrets, SpendLedger
 from edgewise.route.cloud.faults import cancelled
 from edgewise.route.consent import ConsentPrompt
+from edgewise.route.destinations import Destination
 from edgewise.route.facts import Doubt, RouteEvidence
 from edgewise.route.minimise import default_detectors
 from edgewise.route.outgoing import Outgoing, prepare, question_for, stays, unanswerable
@@ -340,6 +341,11 @@ class Hybrid:
         if cancel is not None and cancel.cancelled:  # before consent is used up
             return self._failed(decision, cancelled().error)
         asking = Asking(self.client, outgoing, cancel)
+
+        def ready(place: Destination) -> DeviceState:
+            asking.make_ready(place)
+            return self._state()
+
         try:
             sent = self.router.permit(
                 request,
@@ -347,7 +353,7 @@ class Hybrid:
                 evidence,
                 outgoing.payload.body,
                 destination=outgoing.destination.name,
-                ready=asking.make_ready,
+                ready=ready,
             )
         except EdgewiseError as error:  # something is missing here; no consent was used up
             return self._failed(decision, error)

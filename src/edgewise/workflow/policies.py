@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 
 import msgspec
@@ -9,7 +10,7 @@ import msgspec
 from edgewise.errors import EdgewiseError, InputError, IntegrityError
 from edgewise.route import DEFAULT_POLICY
 from edgewise.route.facts import PolicyTrust
-from edgewise.route.policy_file import LoadedPolicy, read_policy
+from edgewise.route.policy_file import LoadedPolicy, in_force, read_policy
 from edgewise.route.policy_marks import PolicyMark, PolicyMarks, refusal
 from edgewise.workflow.context import Context
 
@@ -116,7 +117,9 @@ def _held(
         return loaded, None
     try:
         if loaded.trust is PolicyTrust.SIGNED:
-            mark = marks.see(policy, loaded.key) if advance else marks.find(policy.name)
+            # One that is staged for later, or over, takes nothing from the one in force.
+            counts = advance and in_force(policy, dt.datetime.now(dt.UTC))
+            mark = marks.see(policy, loaded.key) if counts else marks.find(policy.name)
             return loaded, refusal(policy, mark)
         mark = marks.find(policy.name)
     except EdgewiseError as error:

@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from edgewise.cli import _run
+from edgewise.route.consent import ConsentLedger, ConsentScope, Origin
+from edgewise.store import Home
 
 Capture = pytest.CaptureFixture[str]
 SCOPE = [
@@ -194,7 +196,13 @@ def test_trust_clock(capsys: Capture) -> None:
 
 
 def test_a_purpose_cannot_act_on_the_terminal(capsys: Capture) -> None:
-    told(capsys, "deny", *SCOPE[:-1], "\x1b[2J\u202eevil")
+    hostile = ConsentScope(
+        feature="letters",
+        data_class="personal",
+        destination="acme",
+        purpose="\x1b[2J\u202eevil",
+    )
+    ConsentLedger(Home(Path(os.environ["EDGEWISE_HOME"]))).deny(hostile, origin=Origin.API)
     _, out, _ = run(capsys, "list")
     assert "\\x1b[2J\\u202eevil" in out.replace("\n", "")
     assert "\x1b" not in out
@@ -224,10 +232,11 @@ def test_a_consent_that_nothing_asks_for_is_refused(
 ) -> None:
     wrong = list(SCOPE)
     wrong[wrong.index(option) + 1] = text
-    code, out, err = run(capsys, "grant", *wrong, "--json")
-    assert code == 2
-    assert json.loads(out)["error"]["code"] == "consent-never-matches"
-    assert told_why in err
+    for answer in ("grant", "deny"):
+        code, out, err = run(capsys, answer, *wrong, "--json")
+        assert code == 2
+        assert json.loads(out)["error"]["code"] == "consent-never-matches"
+        assert told_why in err
     assert told(capsys, "list") == []
 
 

@@ -16,7 +16,7 @@ from edgewise.core.state import DeviceState, LinkState
 from edgewise.errors import IntegrityError
 from edgewise.route import RouteEvidence
 from edgewise.route.consent import ConsentLedger, ConsentScope, Origin
-from edgewise.route.destinations import Basis, Terms
+from edgewise.route.destinations import Basis, Destination, Terms
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import ConsentRule
 from edgewise.route.policy_file import LoadedPolicy, parse_policy
@@ -43,6 +43,7 @@ TERMS = Terms(
     region="EU",
     retention_days=0,
     basis=Basis.CONSENT,
+    fields=("messages",),
 )
 
 
@@ -111,6 +112,26 @@ def test_what_was_prepared_for_another_destination_uses_no_consent_up(
     assert found.decision.route is Route.DECLINE
     assert "acme" in found.decision.reasons[0]
     assert send(router).permit is not None
+
+
+@pytest.mark.parametrize("meanwhile", ["the policy ended", "the network went"])
+def test_it_is_decided_again_after_what_was_waited_for(
+    router: Router, ledger: ConsentLedger, clock: Clock, meanwhile: str
+) -> None:
+    """Whoever unlocks a keyring may take minutes for it."""
+
+    def ready(place: Destination) -> DeviceState | None:
+        assert place.name == "acme"
+        if meanwhile == "the policy ended":
+            clock.now += 365 * 86_400 * 2000.0
+            return None
+        return msgspec.structs.replace(ONLINE, link=LinkState.OFFLINE)
+
+    ledger.grant(SCOPE, TERMS, origin=Origin.CLI)
+    found = router.permit(asked(), ONLINE, NOTHING, PAYLOAD, destination="acme", ready=ready)
+    assert found.permit is None
+    assert found.decision.route is Route.DECLINE
+    assert str(ledger.state(SCOPE, TERMS).verdict) == "granted"  # it was not used up
 
 
 def test_a_permit_is_for_these_bytes_only(router: Router, ledger: ConsentLedger) -> None:

@@ -182,7 +182,7 @@ def test_a_network_that_goes_away_ends_the_pass(
     server.answers = [good.answer]
     names = [world.queued(f"Text {number}") for number in range(3)]
     world.agree(uses=9)
-    states = iter([LinkState.ONLINE] * 3 + [LinkState.OFFLINE] * 9)
+    states = iter([LinkState.ONLINE] * 4 + [LinkState.OFFLINE] * 9)
     report = world.drain(link=lambda: next(states))
     assert [entry.state for entry in report.handled] == [State.ANSWERED]
     assert [world.entry(name).attempts for name in names] == [1, 0, 0]

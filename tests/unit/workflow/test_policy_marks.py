@@ -120,6 +120,19 @@ def test_an_older_one_is_refused_wherever_it_is_loaded(context: Context, tmp_pat
     assert found == [(MarkEvent.SEEN, 3, "team"), (MarkEvent.SEEN, 4, "team")]
 
 
+@pytest.mark.parametrize("dates", ['issued_at = "2090-01-01"', 'expires_at = "2026-01-01"'])
+def test_one_that_is_not_in_force_takes_nothing_from_the_one_that_is(
+    context: Context, tmp_path: Path, dates: str
+) -> None:
+    path = write(tmp_path / "p.toml", 3)
+    assert route(context, path) is Route.CLOUD
+    staged = write(tmp_path / "next.toml", 9)
+    staged.write_text(f"{dates}\n{staged.read_text()}", encoding="utf-8")
+    (tmp_path / "next.toml.sig").write_text(sign_policy(parse_policy(staged), KEY), "ascii")
+    assert route(context, staged) is not Route.CLOUD
+    assert route(context, path) is Route.CLOUD
+
+
 def test_the_homes_own_does_not_go_back_either(context: Context) -> None:
     path = write(context.home.root / "policy.toml", 4)
     assert route(context) is Route.CLOUD
