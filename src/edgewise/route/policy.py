@@ -27,6 +27,7 @@ from edgewise.route.policy_flaws import (
     date_of,
     invalid,
     numbers,
+    require_seen,
     require_unique,
     undefined,
 )
@@ -274,6 +275,7 @@ class Policy(
             raise invalid(f"its schema_version is {self.schema_version}; {SCHEMA_VERSION} is read")
         if not self.name:
             raise invalid("it has no name")
+        require_seen(self.name)
         _ = (self.issued, self.expires)  # a date that is none is found now
         for rule in self.data_classes:
             if _NAME.fullmatch(rule.name) is None:

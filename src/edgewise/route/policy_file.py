@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from edgewise.core import strict_json
+from edgewise.core.shown import plain
 from edgewise.errors import InputError, IntegrityError, UnsupportedError
 from edgewise.route.facts import PolicyTrust
 from edgewise.route.policy import SCHEMA_VERSION, Policy
@@ -209,9 +210,9 @@ def _parsed(path: Path, data: bytes) -> Policy:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, ValueError, RecursionError) as error:
         raise InputError(
             "policy-malformed",
-            f"the policy {path} is not what it should be: {error}",
+            f"the policy {path} is not what it should be: {plain(str(error))}",
             context={"path": str(path)},
-            hint=mistake_hint(str(error), policy_schema())
+            hint=mistake_hint(plain(str(error)), policy_schema())
             or "`edgewise policy schema` prints the form",
         ) from error
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import unicodedata
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 import msgspec
 
+from edgewise.core.shown import plain
 from edgewise.errors import InputError
 
-__all__ = ["ANY", "date_of", "invalid", "numbers", "require_unique", "undefined"]
+__all__ = ["ANY", "date_of", "invalid", "numbers", "require_seen", "require_unique", "undefined"]
 
 ANY = "*"
 
@@ -27,6 +29,16 @@ def numbers(where: str, value: Any) -> Iterator[tuple[str, float]]:
             yield from numbers(f"{where}.{name}", getattr(value, name))
 
 
+def require_seen(name: str) -> None:
+    """Refuse a name with characters that act on a terminal.
+
+    Raises:
+        InputError: it has some (``policy-invalid``).
+    """
+    if any(unicodedata.category(character) == "Cc" for character in name):
+        raise invalid(f"a name has control characters: {plain(name, longest=100)}")
+
+
 def require_unique(what: str, names: Iterable[str]) -> None:
     """Refuse two rules of one name, and names that are none.
 
@@ -37,6 +49,7 @@ def require_unique(what: str, names: Iterable[str]) -> None:
     for name in names:
         if not name or name == ANY:
             raise invalid(f"a {what} is called {name!r}")
+        require_seen(name)
         if name in seen:
             raise invalid(f"two rules are for the {what} {name!r}")
         seen.add(name)

@@ -21,6 +21,8 @@ __all__ = ["Pace"]
 
 # A rule of thumb for texts in Latin script; the tokens are counted when it runs, after the route.
 _CHARACTERS_PER_TOKEN: Final = 4
+_LEAST: Final = 1e-3  # tokens per second that a device may have
+_MOST: Final = 1e7
 
 
 class Pace:
@@ -48,6 +50,8 @@ class Pace:
         decode, prefill = self._trial.decode_tok_s, self._trial.prefill_tok_s
         if isinstance(decode, Unknown) or isinstance(prefill, Unknown):
             return Unknown(reason="its rate could not be measured")
+        if not all(_LEAST <= rate.number <= _MOST for rate in (decode, prefill)):
+            return Unknown(reason="its measured rate is not a plausible one")
         prompt = _prompt_tokens(request)
         return Estimated(
             value=round(request.max_tokens / decode.number + prompt / prefill.number, 3),

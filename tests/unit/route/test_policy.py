@@ -420,3 +420,17 @@ def test_dots_in_texts_and_comments_are_no_keys(tmp_path: Path) -> None:
     dots = "e.g. " * 40
     text = WHOLE.replace('region = "EU"', f'region = "{dots}" # it\'s {dots}')
     assert parse_policy(written(tmp_path, text)).places["acme"].region == dots
+
+
+def test_what_a_policy_is_refused_for_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_policy(written(tmp_path, 'name = "x"\n' + "k" * 900_000 + " = 1"))
+    assert caught.value.code == "policy-malformed"
+    assert len(str(caught.value)) + len(caught.value.hint or "") < 2000
+
+
+def test_a_name_that_acts_on_a_terminal_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="control characters") as caught:
+        parse_policy(written(tmp_path, 'name = "a\\u001b[2J"'))
+    assert caught.value.code == "policy-invalid"
+    assert "\x1b" not in str(caught.value)

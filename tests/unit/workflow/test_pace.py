@@ -71,6 +71,16 @@ def test_where_nobody_measured_it_is_unknown(context: Context) -> None:
     assert "how long its answer may be" in unknown(asked(None), active)
 
 
+@pytest.mark.parametrize("rates", [(1e-320, 100.0), (20.0, 1e-320), (1e300, 100.0)])
+def test_a_rate_that_no_device_has_makes_it_unknown(
+    context: Context, rates: tuple[float, float]
+) -> None:
+    measured(context, trial(CONFIG, *rates))
+    found = Pace(context, context.bundles.active())(asked())
+    assert isinstance(found, Unknown)
+    assert "plausible" in found.reason
+
+
 @pytest.mark.parametrize(
     ("request_s", "task_s", "verdict"),
     [

@@ -19,26 +19,33 @@ _RUN_MAX = 320  # more than the 253 characters that a name may have
 _UNSEEN = "\u00ad\u200b-\u200f\u2060\ufeff"
 # In ASCII: letters, digits, hyphens, and what emphasis and other placeholders are written with.
 _STOPS = (
-    r"\s\x00-\x29\x2b\x2c\x2f\x3a-\x3f\x5c\x5e\x7b-\x7f"
+    r"\s\x00-\x29\x2b\x2c\x2f\x3a-\x3f\x5c\x5e\x7b-\x7d\x7f"
     "\u00a1\u00ab\u00b7\u00bb\u00bf\u2010-\u2027\u2030-\u205e\u3000-\u303f"
     "\uff01-\uff0d\uff0f\uff1a-\uff20\uff5b-\uff60\uff62-\uff65"
 )
 _DOT = (
-    r"(?:\\{0,2}[.\uff0e\uff61]|\\u002e|%2e|&(?:#0{0,4}46|#x0{0,4}2e|period);?"
+    r"(?:\\{0,2}[.\uff0e\uff61]|\\u002e|%2e|&(?:#0{0,64}46|#x0{0,64}2e|period);?"
     r"|\u3002(?=[A-Za-z0-9]))"
 )
-_CUT = r"(?:\\{1,2}(?:u[0-9a-f]{0,3})?|%2?|&[#a-z0-9]{0,12}|\u3002)\Z"  # an escape, so far
-_RUN = re.compile(rf"(?:{_DOT}|[^{_STOPS}]|{_CUT}){{0,{_RUN_MAX}}}", re.IGNORECASE)
+_AT = r"(?:@|%40|&(?:#0{0,64}64|#x0{0,64}40|commat);?)"
+_ESCAPED = r"(?:&#(?:0{0,64}[1-9][0-9]{1,6}|x0{0,64}[1-9a-f][0-9a-f]{1,5});)"
+_CUT = r"(?:\\{1,2}(?:u[0-9a-f]{0,3})?|%[24]?|&[#a-z0-9]{0,80}|\u3002)\Z"  # an escape, so far
+_RUN = re.compile(rf"(?:{_DOT}|{_AT}|{_ESCAPED}|[^{_STOPS}]|{_CUT}){{0,{_RUN_MAX}}}", re.IGNORECASE)
 _LABEL = rf"[^{_STOPS}.@\uff0e\uff61]"
 _BEGINS = (
-    rf"[*_`{_UNSEEN}]{{0,4}}(?:[^{_STOPS}.@*_`\[\]]"
+    rf"[*_`~{_UNSEEN}]{{0,4}}(?:{_ESCAPED}|[^{_STOPS}.@*_`~\[\]]"
     rf"|[\[\u3010](?:{'|'.join(kind.value for kind in Kind)})[_ -])"
 )
-_HOST = re.compile(rf"{_LABEL}{{0,63}}(?:{_DOT}|@){_BEGINS}", re.IGNORECASE)
-_TRAILING = ".*_`[]\\"
+_HOST = re.compile(rf"{_LABEL}{{0,63}}(?:{_DOT}|{_AT}){_BEGINS}", re.IGNORECASE)
+_TRAILING = ".*_`~[]\\"
 
 # A name with a dot, and a path behind it; it begins where no other name could have begun.
-HOST_PATH = r"(?<![\w.\-])\w[\w\-]*(?:\.[\w\-]+)+\.?(?::\d+)?\\?[/?#]"
+_IN = rf"[\w\-\u0300-\u036f{_UNSEEN}]"
+_DOTS = r"[.\u3002\uff0e\uff61]"
+HOST_PATH = (
+    rf"(?<![\w.\-])\w{_IN}*(?:{_DOTS}{_IN}+)+{_DOTS}?(?::\d+)?"
+    r"[*_`~]{0,4}\\?[/?#\uff0f]"
+)
 # `Dr.` and `z.B.` are no names of hosts.
 _ENDS = re.compile(r"(?<![\w.\-])(?:[\w\-]{2,}\.){2,}\Z|[\w\-]@\Z")
 

@@ -129,7 +129,7 @@ ALPHABET = st.sampled_from(
      "](", ")", "(", "mailto:", "\n\n", "www.", "&#47;", "http", ":", "\t",
      "\u3010", "\u3011", "'", "//", "/", "<", "<a", ">", "https:", "[EMAIL_1]", "[PERSON_1]",
      "EMAIL_1", "\n", "\u00e9", "ID", "NUMBER_1", "-", ".", "evil.example", "@", "%2e", "&#46;",
-     "\u3002", "?"]
+     "\u3002", "?", "~", "%40", "&#0046;", "&#64;", "&#101;", "\u200b", "\u0301", "\uff0f", "\uff0e"]
 )  # fmt: skip
 ANSWER = st.lists(ALPHABET, max_size=25).map("".join)
 
@@ -351,3 +351,24 @@ def test_what_is_written_is_read(kind: Kind, number: int, spelling: int) -> None
     key = (kind, number, spelling)
     (place,) = places(written(key))
     assert (place.key, place.bracketed) == (key, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "evil\u3002com/[EMAIL_1]",
+        "evil\uff0ecom/[EMAIL_1]",
+        "evil\uff61com/?q=[EMAIL_1]",
+        "evil\u200b.com/[EMAIL_1]",
+        "evil.co\u0301m/[EMAIL_1]",
+        "evil.com\uff0f[EMAIL_1]",
+        "**evil.com**/[EMAIL_1]",
+        "[EMAIL_1]&#0000046;evil.com",
+        "[EMAIL_1]&#64;evil.com",
+        "[EMAIL_1]%40evil.com",
+        "[EMAIL_1].&#101;vil.com",
+        "[EMAIL_1]~~.evil.com",
+    ],
+)
+def test_a_name_written_in_another_way_is_a_name(text: str) -> None:
+    assert "Ann@x.org" not in restore(text, filled())
