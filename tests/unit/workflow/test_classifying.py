@@ -336,6 +336,10 @@ def test_on_the_command_line(
     assert capsys.readouterr().out.startswith("letters (")
     assert _run(["classify", "ask", "--json", "Qu'est-ce que c'est ?"]) == 10
     assert json.loads(capsys.readouterr().out)["sure"] is False
+    assert _run(["classify", "ask", "--json", "zebra"]) == 10
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sure"], told["task"], told["score"]) == (False, "", None)
+    assert told["reason"] == "nothing in the text is known"
     policy = tmp_path / "policy.toml"
     policy.write_text(
         f'name = "t"\n[classifier]\nevidence = "{digest}"\n[[tasks]]\nname = "sums"\n'
