@@ -34,14 +34,15 @@ def check_command(file: Path, *, as_json: bool) -> int:
     Unreachable rules, contradictions, an end that is over, and destinations without a basis, a
     purpose or declared fields are errors and end with exit code 10.
     """
-    from edgewise.route.policy_lint import Finding, Severity, lint_policy
+    from edgewise.route.policy_lint import Finding, Severity, lint_policy, lint_trust
     from edgewise.route.policy_standing import standing
     from edgewise.workflow.context import Context
     from edgewise.workflow.policies import inspect_policy
 
     loaded, refused = inspect_policy(Context(report=StepPrinter()), file)
     now = dt.datetime.now(dt.UTC)
-    told, findings = standing(loaded, now), list(lint_policy(loaded.policy, now))
+    told = standing(loaded, now)
+    findings = [*lint_trust(loaded), *lint_policy(loaded.policy, now)]
     if refused is not None:
         why = f"it is refused here: {refused.message}"
         findings.insert(

@@ -96,8 +96,8 @@ def show_command(operation: str, *, answer: bool, as_json: bool) -> int:
         ["feature, purpose", f"{told.feature}, {told.purpose}"],
         ["data class", told.data_class],
         ["priority", str(told.priority)],
-        ["attempts", f"{entry.attempts}, {entry.tries} of them counted"],
-        ["may have happened", "yes" if entry.may_have_happened else "no"],
+        ["attempts", _attempts(entry)],
+        ["at the server", _happened(entry)],
         ["queued", _when(told.created_s)],
         ["not before", _when(entry.not_before_s) if entry.not_before_s else ""],
         ["expires", _when(told.expires_s)],
@@ -109,6 +109,21 @@ def show_command(operation: str, *, answer: bool, as_json: bool) -> int:
     print_table(["", ""], [row for row in rows if row[1]])
     _tell_unknown((entry,))
     return 0
+
+
+def _attempts(entry: Entry) -> str:
+    """Say how often it was tried; which tries count is of interest while it is not answered."""
+    if entry.answer_sha256 or not entry.attempts:
+        return str(entry.attempts)
+    return f"{entry.attempts}, {entry.tries} of them count against the most that are made"
+
+
+def _happened(entry: Entry) -> str:
+    if entry.answer_sha256:
+        return "it happened, and was answered"
+    if entry.may_have_happened or entry.state == "sending":
+        return "it may have happened"
+    return "nothing happened"
 
 
 @queue.command("retry")

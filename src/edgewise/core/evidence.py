@@ -6,13 +6,23 @@ correction is a new piece that cites the old one.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from edgewise.core.canonical import digest_of
 
-__all__ = ["Evidence"]
+__all__ = ["DEPLOYMENT_KINDS", "Evidence"]
+
+# What is recorded about a deployment, and a policy can ask for.
+DEPLOYMENT_KINDS: Final = (
+    "activation",
+    "artifact-bench",
+    "calibration",
+    "contract",
+    "parity",
+    "smoke",
+)
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

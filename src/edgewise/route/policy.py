@@ -92,7 +92,7 @@ class TaskRule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         destinations: Where to, most wanted first, by name.
         escalate: Whether a calibrated doubt about the local answer counts as a need.
         deadline_s: Longest time a local answer may be expected to take, seconds.
-        evidence: Kinds of evidence that the deployment must have for it, e.g. ``quality``.
+        evidence: Kinds of evidence that the deployment must have for it, e.g. ``smoke``.
         delay_safe: Whether it may wait in the offline queue.
     """
 

@@ -8,14 +8,15 @@ from enum import StrEnum
 
 import msgspec
 
+from edgewise.core.evidence import DEPLOYMENT_KINDS
 from edgewise.core.request import DataClass
 from edgewise.route.cloud_rules import scope_of
 from edgewise.route.destinations import Basis
 from edgewise.route.policy import CloudUse, ConsentRule, MinimiseRule, Policy, TaskRule
-from edgewise.route.policy_file import Force, force_of
+from edgewise.route.policy_file import Force, LoadedPolicy, force_of
 from edgewise.route.policy_flaws import ANY
 
-__all__ = ["Finding", "Severity", "lint_policy"]
+__all__ = ["Finding", "Severity", "lint_policy", "lint_trust"]
 
 
 class Severity(StrEnum):
@@ -67,6 +68,14 @@ def lint_policy(policy: Policy, now: dt.datetime | None = None) -> tuple[Finding
     )
 
 
+def lint_trust(loaded: LoadedPolicy) -> tuple[Finding, ...]:
+    """Return what is to be said of a policy that would let something leave, were it trusted."""
+    if not loaded.policy.destinations or loaded.lets_leave:
+        return ()
+    why = f"nothing leaves under it until a key that this home trusts signs it: {loaded.reason}"
+    return (_warning("policy-not-trusted", "require_signature", why),)
+
+
 def _error(code: str, place: str, message: str) -> Finding:
     return Finding(code=code, severity=Severity.ERROR, place=place, message=message)
 
@@ -99,6 +108,14 @@ def _force(policy: Policy, now: dt.datetime) -> Iterator[Finding]:
 
 def _task(policy: Policy, task: TaskRule) -> Iterator[Finding]:
     place = f"tasks.{task.name}"
+    for kind in task.evidence:
+        if kind not in DEPLOYMENT_KINDS:
+            yield _warning(
+                "evidence-unknown",
+                f"{place}.evidence",
+                f"no deployment has evidence of the kind {kind!r}, so none can answer this task; "
+                f"known are {', '.join(DEPLOYMENT_KINDS)}",
+            )
     if task.cloud is CloudUse.NEVER:
         for field, is_set in (
             ("destinations", bool(task.destinations)),

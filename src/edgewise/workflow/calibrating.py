@@ -189,8 +189,8 @@ def _only_refused(one: ActiveCalibration) -> bool:
     return refused and len(one.standing.reasons) == 1
 
 
-def load_cases(path: Path) -> Lines:
-    """Return the lines of a file of cases.
+def load_cases(path: Path, *, hint: str | None = None) -> Lines:
+    """Return the lines of a file of cases; ``hint`` says what one is where it is not these here.
 
     Raises:
         InputError: it cannot be read, is not UTF-8, has a line that is no JSON object, or none.
@@ -204,7 +204,7 @@ def load_cases(path: Path) -> Lines:
             context={"path": str(path)},
             hint="name a file of JSON lines",
         ) from error
-    return read_lines(data)
+    return read_lines(data) if hint is None else read_lines(data, hint=hint)
 
 
 def write_plots(report: CalibrationReport, folder: Path) -> tuple[Path, ...]:

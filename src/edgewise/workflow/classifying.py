@@ -14,6 +14,7 @@ import msgspec
 from edgewise.core.evidence import Evidence
 from edgewise.errors import EdgewiseError, InputError, IntegrityError
 from edgewise.route.classify import (
+    CASE_HINT,
     CLASSIFIER_KIND,
     MODEL_BYTES_MAX,
     ClassifierEvidence,
@@ -66,7 +67,7 @@ def learn_classifier(
             tasks.
         ResourceError: the home cannot be written.
     """
-    lines = load_cases(cases)
+    lines = load_cases(cases, hint=CASE_HINT)
     found = parse_task_cases(lines)
     context.report(Step(stage="classify", status="start", message=f"{len(found)} cases"))
     report, model = learn_tasks(

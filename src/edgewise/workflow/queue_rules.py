@@ -74,9 +74,11 @@ def scope_of(operation: Operation) -> ConsentScope:
 
 def placeholder_words(count: int) -> str:
     """Return why a request in which something is replaced is not queued."""
+    what = "1 identifier" if count == 1 else f"{count} identifiers"
     return (
-        f"{count} identifiers would be replaced by placeholders, and what these stand for is kept "
-        "nowhere: a late answer gets them back from the same request only"
+        f"{what} would be replaced by placeholders, and what these stand for is kept nowhere: a "
+        "late answer gets them back from the same request only; --accept-placeholders queues it "
+        "all the same"
     )
 
 

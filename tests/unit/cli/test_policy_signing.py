@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from tests.docs.pages import DOCS
 
 from edgewise.cli.root import root
 from edgewise.errors import EdgewiseError, InputError
@@ -82,3 +84,34 @@ def test_a_signature_that_cannot_be_written(folder: Path) -> None:
     (folder / "p.toml.sig").mkdir()
     error = refused("sign", folder / "p.toml", "--key", folder / "first.key")
     assert error.code == "policy-signature-unwritable"
+
+
+def findings(file: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[str, str]]:
+    capsys.readouterr()
+    assert root.main(["policy", "check", str(file), "--json"], standalone_mode=False) == 0
+    return {one["code"]: one for one in json.loads(capsys.readouterr().out)["findings"]}
+
+
+def test_the_check_says_that_nothing_leaves_until_it_is_signed(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "support.toml"
+    file.write_text((DOCS / "examples" / "support.toml").read_text("utf-8"), encoding="utf-8")
+    found = findings(file, capsys)["policy-not-trusted"]
+    assert found["severity"] == "warning"
+    assert "nothing leaves under it until a key that this home trusts signs it" in found["message"]
+    run("keygen", "team", "--key", folder / "team.key")
+    run("sign", file, "--key", folder / "team.key")
+    assert "policy-not-trusted" not in findings(file, capsys)
+
+
+def test_the_check_names_the_kinds_of_evidence(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = folder / "e.toml"
+    file.write_text('name = "e"\n[[tasks]]\nname = "a"\nevidence = ["smoke", "nothing-like-it"]\n')
+    found = findings(file, capsys)["evidence-unknown"]
+    assert (found["severity"], found["place"]) == ("warning", "tasks.a.evidence")
+    assert "nothing-like-it" in found["message"]
+    assert "parity" in found["message"]
+    assert "smoke" in found["message"]

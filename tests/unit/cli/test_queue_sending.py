@@ -241,6 +241,8 @@ def test_placeholders_have_to_be_accepted(world: World, tmp_path: Path) -> None:
     asked = (*ADD, "--contacts", str(contacts), "Write to Grace Hopper.")
     code, refused = told(*asked)
     assert (code, refused["reasons"][0]["code"]) == (10, "placeholders")
+    assert refused["reasons"][0]["words"].startswith("1 identifier would be replaced")
+    assert "--accept-placeholders" in refused["reasons"][0]["words"]
     target = tmp_path / "answer.txt"
     assert run(*asked, "--accept-placeholders", "--apply-to", str(target))[0] == 0
     world.agree()

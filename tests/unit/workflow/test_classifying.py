@@ -336,6 +336,10 @@ def test_on_the_command_line(
     assert capsys.readouterr().out.startswith("letters (")
     assert _run(["classify", "ask", "--json", "Qu'est-ce que c'est ?"]) == 10
     assert json.loads(capsys.readouterr().out)["sure"] is False
+    assert _run(["classify", "ask", "--json", "zebra"]) == 10
+    told = json.loads(capsys.readouterr().out)
+    assert (told["sure"], told["task"], told["score"]) == (False, "", None)
+    assert told["reason"] == "nothing in the text is known"
     policy = tmp_path / "policy.toml"
     policy.write_text(
         f'name = "t"\n[classifier]\nevidence = "{digest}"\n[[tasks]]\nname = "sums"\n'
@@ -366,3 +370,14 @@ def test_learning_on_the_command_line(
     assert "enabled" in shown.err
     assert _run(["classify", "ask", "--evidence", told["evidence"], "hello"]) == 4
     assert _run(["classify", "learn", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["{", "[]", '{"prompt": "x", "task": NaN}', '{"prompt": 1, "task": "a"}', "{}"]
+)
+def test_a_malformed_case_is_told_what_a_case_is(tmp_path: Path, line: str) -> None:
+    (tmp_path / "c.jsonl").write_text(line + "\n")
+    with pytest.raises(InputError) as caught:
+        learn_classifier(Context(Home(tmp_path / "home")), tmp_path / "c.jsonl", LearnSettings())
+    assert '{"prompt": TEXT, "task": NAME}' in (caught.value.hint or "")
+    assert "docs/classifying.md" in (caught.value.hint or "")

@@ -33,6 +33,10 @@ __all__ = [
 # The slice of all cases where they are not sliced; no case may have it as a value of its own.
 UNSLICED: Final = "all"
 _DEPTH_MAX: Final = 64
+_HINT: Final = (
+    "a case is {id, signals: {name: number}, correct: true or false, slices: {key: value}}; "
+    "see the documentation on escalation"
+)
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,8 +68,12 @@ class Lines(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
 
 
-def read_lines(data: bytes) -> Lines:
+def read_lines(data: bytes, *, hint: str = _HINT) -> Lines:
     """Return the objects of JSON lines; empty lines are skipped.
+
+    Args:
+        data: The lines.
+        hint: What a case is, said of a line that is no JSON object.
 
     Raises:
         InputError: the data is not UTF-8 (``cases-unreadable``), a line is no JSON object
@@ -81,7 +89,7 @@ def read_lines(data: bytes) -> Lines:
             context={"line": line, "offset_bytes": error.start},
             hint="write the cases as UTF-8",
         ) from error
-    objects = tuple(_objects(text))
+    objects = tuple(_objects(text, hint))
     if not objects:
         raise InputError("cases-empty", "there are no cases", hint="write one JSON object a line")
     return Lines(objects=objects, sha256=hashlib.sha256(data).hexdigest())
@@ -169,7 +177,7 @@ def _in_order(placed: list[tuple[str, Case]]) -> tuple[Case, ...]:
     return tuple(case for _, case in sorted(placed, key=lambda pair: pair[0]))
 
 
-def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _objects(text: str, hint: str) -> Iterator[tuple[int, dict[str, Any]]]:
     # Not splitlines: it would also split at characters that may stand within a JSON text.
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -178,9 +186,9 @@ def _objects(text: str) -> Iterator[tuple[int, dict[str, Any]]]:
             value = strict_json.parse(line, depth_max=_DEPTH_MAX)
         except strict_json.StrictJsonError as error:
             flawed_number = error.flaw is strict_json.Flaw.NUMBER
-            raise _malformed(number, error.message, signal=flawed_number) from error
+            raise _malformed(number, error.message, signal=flawed_number, hint=hint) from error
         if not isinstance(value, dict):
-            raise _malformed(number, "it is no JSON object")
+            raise _malformed(number, "it is no JSON object", hint=hint)
         yield number, value
 
 
@@ -206,11 +214,10 @@ def _case(number: int, value: dict[str, Any]) -> Case:
     return case
 
 
-def _malformed(number: int, why: str, *, signal: bool = False) -> InputError:
+def _malformed(number: int, why: str, *, signal: bool = False, hint: str = _HINT) -> InputError:
     return InputError(
         "case-signal-invalid" if signal else "case-malformed",
         f"line {number} is no case: {why}",
         context={"line": number},
-        hint="a case is {id, signals: {name: number}, correct: true or false, slices: {key: "
-        "value}}; see the documentation on escalation",
+        hint=hint,
     )

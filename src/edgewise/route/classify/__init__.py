@@ -1,7 +1,7 @@
 """A local classifier of tasks: learned from labelled texts, with its accuracy as evidence."""
 
 from edgewise.route.classify.asking import TaskClassifier, classified
-from edgewise.route.classify.cases import TaskCase, parse_task_cases
+from edgewise.route.classify.cases import CASE_HINT, TaskCase, parse_task_cases
 from edgewise.route.classify.evidence import (
     CLASSIFIER_KIND,
     ClassifierEvidence,
@@ -14,6 +14,7 @@ from edgewise.route.classify.learning import learn_tasks
 from edgewise.route.classify.model import MODEL_BYTES_MAX, TaskModel
 
 __all__ = [
+    "CASE_HINT",
     "CLASSIFIER_KIND",
     "MODEL_BYTES_MAX",
     "ClassifierEvidence",

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from edgewise.core.request import Request
 from edgewise.route.classify.evidence import ClassifierEvidence, classifier_reasons
 from edgewise.route.classify.model import TaskModel, score_of
-from edgewise.route.classify.texts import READ_CHARACTERS
+from edgewise.route.classify.texts import READ_CHARACTERS, features
 from edgewise.route.facts import ClassifiedTask
 from edgewise.route.policy import ClassifierRule
 
@@ -81,9 +81,10 @@ def classified(
     """Return what a classifier that stands says of a text."""
     said = model.judge(text)
     if said is None:
-        return ClassifiedTask(
-            stands=True, evidence=digest, reason="the text has nothing to be seen"
+        why = (
+            "nothing in the text is known" if features(text) else "the text has nothing to be seen"
         )
+        return ClassifiedTask(stands=True, evidence=digest, reason=why)
     task, risk = said
     part = f"of {len(text)} characters the first and last {READ_CHARACTERS // 2} were read"
     return ClassifiedTask(

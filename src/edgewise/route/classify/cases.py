@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 
@@ -17,7 +18,12 @@ from edgewise.route.classify.model import TASK_NAME, TASKS_MAX
 from edgewise.route.classify.texts import folded
 from edgewise.route.policy import AUTO
 
-__all__ = ["Distinct", "TaskCase", "distinct", "parse_task_cases"]
+__all__ = ["CASE_HINT", "Distinct", "TaskCase", "distinct", "parse_task_cases"]
+
+CASE_HINT: Final = (
+    'a case is {"prompt": TEXT, "task": NAME}; a name has lower-case letters, digits and hyphens; '
+    "see docs/classifying.md"
+)
 
 
 class TaskCase(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,6 +107,5 @@ def _malformed(number: int, why: str) -> InputError:
         "case-malformed",
         f"line {number} is no case: {why}",
         context={"line": number},
-        hint="a case is {prompt: text, task: name}; a name has lower-case letters, digits and "
-        "hyphens; see the documentation on classifying",
+        hint=CASE_HINT,
     )

@@ -39,7 +39,7 @@ _SCORE_MIN: Final = 0.500001
 
 
 class _Judged(NamedTuple):
-    """A case with what a model that did not see it takes it for."""
+    """A case with what a model that did not see it takes it for; nothing where it knows nothing."""
 
     task: str
     said: str
@@ -120,7 +120,7 @@ def _model(cases: Sequence[TaskCase], tasks: Sequence[str]) -> TaskModel:
 
 def _judged(model: TaskModel, cases: Sequence[TaskCase]) -> list[_Judged]:
     found = ((case.task, model.judge(case.prompt)) for case in cases)
-    return [_Judged(task, *said) for task, said in found if said is not None]
+    return [_Judged(task, *(said or ("", math.inf))) for task, said in found]
 
 
 def _crossed(
@@ -206,7 +206,7 @@ def _refused(plain: TaskShown, refusal: Refusal | None) -> TaskShown:
 def _confusion(judged: Sequence[_Judged]) -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = {}
     for (task, said), count in sorted(Counter((one.task, one.said) for one in judged).items()):
-        if task != said:
+        if said and task != said:
             found.setdefault(task, {})[said] = count
     return found
 

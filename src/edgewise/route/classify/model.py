@@ -88,10 +88,11 @@ class TaskModel:
     def judge(self, text: str) -> tuple[str, float] | None:
         """Return the likeliest task and the estimated probability that it is another one.
 
-        ``None`` where the text has nothing to be seen. Among equals the first task is said.
+        ``None`` where nothing in the text is known: what remains then is how frequent the tasks
+        were, and nothing of this text. Among equals the first task is said.
         """
         seen = features(text)
-        if not seen:
+        if not any(row[at] for row in self._rows for at in seen):
             return None
         length = math.sqrt(len(seen)) * SCALE
         logits = [

@@ -226,3 +226,14 @@ def test_a_text_with_two_tasks_is_refused(text: str) -> None:
 def test_too_many_tasks() -> None:
     with pytest.raises(InputError, match="33 tasks"):
         parsed(*(f'{{"prompt": "{"x" * (at + 1)}", "task": "t{at}"}}' for at in range(33)))
+
+
+def test_cases_of_which_nothing_is_known_count_and_are_taken_for_no_task() -> None:
+    strange = [TaskCase(prompt="q" + "z" * at, task="code") for at in range(1, 41)]
+    report, _ = learned([*cases(450), *strange])
+    shown = report.evidence
+    assert sum(one.cases for one in shown.tasks) == shown.n_held
+    said = sum(one.said for one in shown.tasks)
+    assert 0 < shown.n_held - said <= len(strange)
+    assert shown.right <= said
+    assert "" not in {name for row in shown.confusion.values() for name in row}

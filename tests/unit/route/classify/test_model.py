@@ -50,6 +50,11 @@ def test_a_text_that_has_nothing_gets_no_task(model: TaskModel) -> None:
     assert model.judge("\u200b") is None
 
 
+def test_a_text_in_which_nothing_is_known_gets_no_task(model: TaskModel) -> None:
+    assert model.judge("zebra") is None
+    assert model.judge("zebra pears") is not None
+
+
 def test_a_word_of_few_cases_leaves_no_trace() -> None:
     plain = [(features(c.prompt), TASKS.index(c.task)) for c in cases(60)]
     rare = "xylophonist7"

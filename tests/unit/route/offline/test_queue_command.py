@@ -105,6 +105,9 @@ def test_show(opened: OfflineQueue) -> None:
     assert code == 0
     assert "note-7" in out
     assert "sha256" in out
+    assert "it happened, and was answered" in out
+    assert "may have" not in out
+    assert "count" not in out
     assert told("show", name)[1]["operation"]["operation_id"] == name
     code, out, _ = run("show", name, "--answer")
     assert (code, out) == (0, '{"a": "\\x1b[31m"}\n')
@@ -113,6 +116,10 @@ def test_show(opened: OfflineQueue) -> None:
     (name,) = filled(opened, MAYBE)
     assert run("show", name, "--answer")[0] == 10
     assert told("show", name, "--answer") == (10, {"answer": None})
+    assert "it may have happened" in run("show", name)[1]
+    opened.erase(name)
+    opened.enqueue(draft())
+    assert "nothing happened" in run("show", opened.entries()[-1].operation.operation_id)[1]
 
 
 def test_retry_asks_before_something_may_happen_twice(opened: OfflineQueue) -> None:
