@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +30,24 @@ pytestmark = [
 def run(case: str, folder: Path, key: str = KEY) -> tuple[dict[str, Any], str]:
     """Run one case; return what it found, and all else that was said or is left in files."""
     home = folder / "user"
-    runtime = folder / "runtime"
     home.mkdir()
-    runtime.mkdir(mode=0o700)
     kept = {name: os.environ[name] for name in ("PATH", "LANG") if name in os.environ}
-    done = subprocess.run(
-        ["dbus-run-session", "--", sys.executable, str(RUNNER), case, key, str(folder / "home")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        cwd=folder,
-        env={
-            **kept,
-            "HOME": str(home),
-            "XDG_RUNTIME_DIR": str(runtime),
-            "PYTHONPATH": os.pathsep.join(sys.path),
-        },
-    )
+    # The keyring's socket lies in it, and a socket's path has at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="ew-", dir="/tmp", ignore_cleanup_errors=True) as short:
+        done = subprocess.run(
+            ["dbus-run-session", "--", sys.executable, str(RUNNER), case, key, f"{folder}/home"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+            cwd=folder,
+            env={
+                **kept,
+                "HOME": str(home),
+                "XDG_RUNTIME_DIR": short,
+                "PYTHONPATH": os.pathsep.join(sys.path),
+            },
+        )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 
