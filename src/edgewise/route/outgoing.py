@@ -8,8 +8,9 @@ import re
 
 import msgspec
 
-from edgewise.core.outcome import Route, RouteDecision
+from edgewise.core.outcome import Event, Route, RouteDecision
 from edgewise.core.request import ContextPolicy, Message, Request
+from edgewise.core.tools import ToolCall
 from edgewise.errors import UnsupportedError
 from edgewise.route.cloud import CloudPayload, require_sound
 from edgewise.route.cloud_rules import CONSENT
@@ -30,6 +31,7 @@ from edgewise.route.minimise import (
     Restorer,
     leftovers,
     minimise,
+    restore_json,
 )
 from edgewise.route.policy import Policy
 
@@ -71,6 +73,18 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     def restorer(self) -> Restorer:
         """Return what restores the answer: text, or JSON where the request asks for JSON."""
         return Restorer(self.placeholders, json_text=self.payload.structure is not None)
+
+    def restored_calls(
+        self, calls: tuple[ToolCall, ...]
+    ) -> tuple[tuple[ToolCall, ...], tuple[Event, ...]]:
+        """Return the calls of an answer with their arguments restored, and what happened."""
+        restored: list[ToolCall] = []
+        events: list[Event] = []
+        for call in calls:
+            arguments, happened = restore_json(call.arguments, self.placeholders)
+            restored.append(msgspec.structs.replace(call, arguments=arguments))
+            events += happened
+        return tuple(restored), tuple(events)
 
 
 def prepare(

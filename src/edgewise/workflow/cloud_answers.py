@@ -1,15 +1,11 @@
 """A destination's answer as an outcome, with its placeholders restored.
 
-What a destination does not say is unknown.
-
-A failure of the cloud is a failure; nobody else is asked.
+What a destination does not say is unknown. Its failure is a failure; nobody else is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-
-import msgspec
 
 from edgewise.core.outcome import (
     Completed,
@@ -22,7 +18,6 @@ from edgewise.core.outcome import (
 )
 from edgewise.core.quantity import Quantity, Unknown
 from edgewise.route.cloud import CloudAnswer, CloudFailure
-from edgewise.route.minimise import restore_json
 from edgewise.route.outgoing import Outgoing
 from edgewise.route.permits import CloudPermit
 from edgewise.workflow.asking import Asking
@@ -70,11 +65,7 @@ def _completed(
     events: tuple[Event, ...],
 ) -> Completed:
     unknown = Unknown(reason=_ELSEWHERE)
-    calls = []
-    for call in found.tool_calls:
-        arguments, happened = restore_json(call.arguments, outgoing.placeholders)
-        calls.append(msgspec.structs.replace(call, arguments=arguments))
-        events += happened
+    calls, happened = outgoing.restored_calls(found.tool_calls)
     return Completed(
         text=text,
         finish=found.finish,
@@ -92,8 +83,8 @@ def _completed(
             decode_tok_s=unknown,
         ),
         provenance=provenance,
-        events=events,
-        tool_calls=tuple(calls),
+        events=(*events, *happened),
+        tool_calls=calls,
     )
 
 

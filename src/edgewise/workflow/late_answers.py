@@ -18,7 +18,6 @@ from edgewise.core.request import Request
 from edgewise.core.tools import ToolCall
 from edgewise.errors import EdgewiseError, InputError, IntegrityError, ResourceError
 from edgewise.route.cloud import CloudAnswer
-from edgewise.route.minimise import restore_json
 from edgewise.route.minimise.forms import places
 from edgewise.route.offline import (
     Applied,
@@ -114,19 +113,14 @@ def read_late_answer(
         )
     restorer = again.restorer()
     text = restorer.feed(told.text) + restorer.flush()
-    happened = [*told.events, *restorer.events]
-    calls = []
-    for call in told.tool_calls:
-        arguments, more = restore_json(call.arguments, again.placeholders)
-        calls.append(msgspec.structs.replace(call, arguments=arguments))
-        happened += more
+    calls, happened = again.restored_calls(told.tool_calls)
     return LateAnswer(
         text=text,
         finish=told.finish,
-        tool_calls=tuple(calls),
+        tool_calls=calls,
         model=told.model,
         restored=True,
-        events=tuple(happened),
+        events=(*told.events, *restorer.events, *happened),
     )
 
 

@@ -78,8 +78,8 @@ class Desk:
         if barred is not None:
             return barred
         request = request_of(payload, task=operation.kind, data_class=operation.data_class)
-        evidence = evidence_for(self._context, self._router, self._bundle, operation.destination,
-                             operation.kind)  # fmt: skip
+        to, task = operation.destination, operation.kind
+        evidence = evidence_for(self._context, self._router, self._bundle, to, task)
         found: list[Means] = []
 
         def ready(place: Destination) -> DeviceState:
