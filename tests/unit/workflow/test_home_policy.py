@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.unit.workflow.leaving import LEAVING
 
 from edgewise.core.outcome import Route
 from edgewise.core.request import Message, Request
@@ -22,28 +23,13 @@ from edgewise.workflow.context import Context
 from edgewise.workflow.policies import has_policy, load_policy
 
 KEY = bytes(range(32))
-OPEN = """
+OPEN = (
+    """
 name = "team"
 require_signature = false
-
-[[tasks]]
-name = "chat"
-cloud = "preferred"
-destinations = ["far"]
-
-[[destinations]]
-name = "far"
-url = "https://far.example/v1"
-model = "m"
-purpose = "help"
-basis = "contract"
-
-[[consent]]
-ask = false
-
-[[minimise]]
-fields = ["messages"]
 """
+    + LEAVING
+)
 REQUEST = Request(messages=(Message(role="user", content="x"),), data_class="sensitive")
 ONLINE = DeviceState(link=LinkState.ONLINE)
 

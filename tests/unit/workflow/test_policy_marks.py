@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from tests.unit.workflow.leaving import LEAVING
 
 from edgewise.cli import main
 from edgewise.cli.root import root
@@ -34,30 +35,15 @@ from edgewise.workflow.routing import explain_route, open_router
 from edgewise.workflow.serving import open_served
 
 KEY = bytes(range(32))
-OPEN = """
+OPEN = (
+    """
 name = "team"
 revision = {revision}
 feature = "{feature}"
 require_signature = {signature}
-
-[[tasks]]
-name = "chat"
-cloud = "preferred"
-destinations = ["far"]
-
-[[destinations]]
-name = "far"
-url = "https://far.example/v1"
-model = "m"
-purpose = "help"
-basis = "contract"
-
-[[consent]]
-ask = false
-
-[[minimise]]
-fields = ["messages"]
 """
+    + LEAVING
+)
 REQUEST = Request(messages=(Message(role="user", content="x"),), data_class="sensitive")
 
 
